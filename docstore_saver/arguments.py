@@ -1,0 +1,146 @@
+"""The arguments of every method, checked before any command is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from langgraph.checkpoint.base import get_checkpoint_metadata
+
+from docstore_saver.documents import Place, is_text
+from docstore_saver.errors import InvalidArgumentError
+from docstore_saver.plans.read import ListQuery
+from docstore_saver.plans.write import NewCheckpoint
+
+
+def identifier(name: str, value: Any, most_bytes: int) -> str:
+    """A string, or a UUID as its text. Anything else is refused: 1 and "1" must not meet."""
+    if isinstance(value, UUID):
+        return str(value)
+    if not isinstance(value, str):
+        raise InvalidArgumentError(
+            f"{name} must be a str, not {type(value).__name__}. Convert it where you make the config: str(...)."
+        )
+    if not is_text(value):
+        raise InvalidArgumentError(f"{name} holds a lone surrogate, which cannot be stored.")
+    if len(value.encode()) > most_bytes:
+        raise InvalidArgumentError(f"{name} is longer than the {most_bytes} bytes of UTF-8 that this store can index.")
+    return str(value)
+
+
+def configurable(config: Any) -> Mapping[str, Any]:
+    """config["configurable"]."""
+    if not isinstance(config, Mapping):
+        raise InvalidArgumentError(f"config must be a dict, not {type(config).__name__}.")
+    values = config.get("configurable", {})
+    if not isinstance(values, Mapping):
+        raise InvalidArgumentError('config["configurable"] must be a dict.')
+    return values
+
+
+class ArgumentReader:
+    """Reads configs for one tenant of one store."""
+
+    def __init__(self, tenant: str, most_bytes: int) -> None:
+        self._tenant, self._most = tenant, most_bytes
+
+    def thread_id(self, value: Any) -> str:
+        return identifier("thread_id", value, self._most)
+
+    def place(self, config: Any, *, checkpoint_id: bool = False) -> Place:
+        """Thread, namespace and checkpoint of a config; a missing or empty checkpoint_id becomes ""."""
+        values = configurable(config)
+        if "thread_id" not in values:
+            raise InvalidArgumentError('config["configurable"] needs a "thread_id" (str).')
+        id = self._checkpoint_id("checkpoint_id", values.get("checkpoint_id"))
+        if checkpoint_id and not id:
+            raise InvalidArgumentError('config["configurable"] needs a "checkpoint_id" (str).')
+        return Place(
+            self._tenant,
+            self.thread_id(values["thread_id"]),
+            identifier("checkpoint_ns", values.get("checkpoint_ns", ""), self._most),
+            id or "",
+        )
+
+    def new_checkpoint(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> NewCheckpoint:
+        parent = self.place(config)
+        if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
+            raise InvalidArgumentError('checkpoint must be a dict with an "id", as LangGraph makes it.')
+        for name in ("channel_values", "channel_versions"):
+            if not isinstance(checkpoint.get(name), Mapping):
+                raise InvalidArgumentError(f'checkpoint["{name}"] must be a dict.')
+        if not isinstance(metadata, Mapping) or not isinstance(new_versions, Mapping):
+            raise InvalidArgumentError("metadata and new_versions must be dicts.")
+        self._channels(checkpoint["channel_values"])
+        id = self._checkpoint_id('checkpoint["id"]', checkpoint["id"])
+        if not id:
+            raise InvalidArgumentError('checkpoint["id"] must not be empty.')
+        merged = get_checkpoint_metadata(config, metadata)  # type: ignore[arg-type]  # checked above
+        return NewCheckpoint(
+            place=parent.at(id),
+            parent_id=parent.checkpoint_id or None,
+            checkpoint=checkpoint,
+            metadata=merged,
+            new_versions=new_versions,
+            run_id=_run_id(config, merged),
+        )
+
+    def writes(self, writes: Any) -> list[tuple[str, Any]]:
+        if not isinstance(writes, Sequence) or isinstance(writes, str | bytes):
+            raise InvalidArgumentError("writes must be a list of (channel, value).")
+        pairs = []
+        for write in writes:
+            if not isinstance(write, Sequence) or isinstance(write, str | bytes) or len(write) != 2:
+                raise InvalidArgumentError("writes must be a list of (channel, value).")
+            pairs.append((write[0], write[1]))
+        self._channels(channel for channel, _ in pairs)
+        return pairs
+
+    def task(self, task_id: Any, task_path: Any) -> tuple[str, str]:
+        if not isinstance(task_path, str) or not is_text(task_path):
+            raise InvalidArgumentError("task_path must be a str.")
+        return identifier("task_id", task_id, self._most), task_path
+
+    def list_query(self, config: Any, filter: Any, before: Any, limit: Any) -> ListQuery:
+        values = configurable(config) if config is not None else {}
+        if filter is not None and not isinstance(filter, Mapping):
+            raise InvalidArgumentError("filter must be a dict of metadata keys and the values to equal.")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise InvalidArgumentError("limit must be an int or None.")
+        bound = configurable(before).get("checkpoint_id") if before is not None else None
+        return ListQuery(
+            tenant=self._tenant,
+            thread_id=self.thread_id(values["thread_id"]) if "thread_id" in values else None,
+            checkpoint_ns=self._optional("checkpoint_ns", values.get("checkpoint_ns")),
+            checkpoint_id=self._checkpoint_id("checkpoint_id", values.get("checkpoint_id")),
+            before=self._checkpoint_id("before's checkpoint_id", bound),
+            filter=filter,
+            limit=limit,
+        )
+
+    def channels(self, channels: Any) -> list[str]:
+        if isinstance(channels, str | bytes) or not isinstance(channels, Sequence):
+            raise InvalidArgumentError("channels must be a list of channel names.")
+        self._channels(channels)
+        return list(dict.fromkeys(channels))
+
+    def _checkpoint_id(self, name: str, value: Any) -> str | None:
+        """None and "" mean the latest, as LangGraph has it."""
+        return self._optional(name, value) or None
+
+    def _optional(self, name: str, value: Any) -> str | None:
+        return None if value is None else identifier(name, value, self._most)
+
+    @staticmethod
+    def _channels(names: Any) -> None:
+        for name in names:
+            if not isinstance(name, str) or not is_text(name):
+                raise InvalidArgumentError(f"A channel name must be a str that UTF-8 can hold, not {type(name).__name__}.")
+
+
+def _run_id(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+    for value in (metadata.get("run_id"), config.get("run_id")):
+        if isinstance(value, UUID) or (isinstance(value, str) and value and is_text(value)):
+            return str(value)
+    return None

@@ -1,0 +1,146 @@
+"""Values to payloads and back: serialise, then seal.
+
+A codec is made anew from the saver's `serde` for each operation: LangGraph clones savers and exchanges their serializer
+(`with_allowlist`), so nothing may be derived from it earlier. Of LangGraph's `EncryptedSerializer` the inner serializer
+and the cipher are used apart: values are serialised by the one, and what is stored is sealed by the other, once for
+each payload. A cipher that has `seal` and `open` is given the context that its payload is bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from docstore_saver.documents import Payload
+from docstore_saver.errors import DecodingError, DecryptionError, DocStoreError
+from docstore_saver.facets import Digest, plain_digest
+
+Typed: TypeAlias = tuple[str, bytes]
+"""A serializer's type and its bytes."""
+
+EMPTY: Typed = ("null", b"")
+CHANNELS = "channels"
+
+# Strings and bytes longer than this, and containers with more items, are worth a thread of their own.
+_LARGE_BYTES = 64 * 1024
+_MOST_ITEMS = 256
+
+
+@runtime_checkable
+class ContextCipher(Protocol):
+    """A cipher that binds what it seals to its place. Its name stands behind the `+` of a payload's type."""
+
+    name: str
+
+    def seal(self, data: bytes, context: bytes, type: str) -> bytes: ...
+
+    def open(self, data: bytes, context: bytes, type: str) -> bytes: ...
+
+
+class Codec:
+    """Serialises and seals for one operation."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        # Exactly LangGraph's class: a subclass may do anything in its dumps_typed, and is used as it is.
+        encrypted = cast(EncryptedSerializer, serde) if type(serde) is EncryptedSerializer else None
+        self._serde = encrypted.serde if encrypted else serde
+        self._cipher = encrypted.cipher if encrypted else None
+        # Unkeyed digests of sealed metadata could be guessed, so only what lies in clear has them.
+        self.digest: Digest | None = plain_digest if isinstance(serde, JsonPlusSerializer) else None
+
+    @property
+    def seals(self) -> bool:
+        return self._cipher is not None
+
+    def dumps(self, value: Any) -> Typed:
+        kind, data = self._serde.dumps_typed(value)
+        # A bytearray comes back as itself; a document must not share it with the caller.
+        return kind, data if type(data) is bytes else bytes(data)
+
+    def loads(self, typed: Typed) -> Any:
+        try:
+            return self._serde.loads_typed(typed)
+        except DocStoreError:
+            raise
+        except Exception as error:
+            raise DecodingError(
+                f"A stored value of type {typed[0]!r} cannot be decoded by {type(self._serde).__name__}: "
+                "it was written with another serializer, or the saver lacks its key or its allowlist."
+            ) from error
+
+    def seal(self, typed: Typed, context: list[Any]) -> Payload:
+        kind, data = typed
+        if self._cipher is None:
+            return {"type": kind, "data": data}
+        if isinstance(self._cipher, ContextCipher):
+            sealed = self._cipher.seal(data, _bytes(context, kind), kind)
+            return {"type": f"{kind}+{self._cipher.name}", "data": sealed}
+        name, sealed = self._cipher.encrypt(data)
+        return {"type": f"{kind}+{name}", "data": sealed}
+
+    def open(self, payload: Payload, context: list[Any]) -> Typed:
+        kind, data = payload["type"], payload["data"]
+        kind, plus, name = kind.partition("+")
+        if not plus:
+            return kind, data
+        if self._cipher is None:
+            raise DecryptionError(
+                f"A stored value is sealed (cipher {name!r}) and this saver has no cipher. "
+                "Give it the serde that the store was written with."
+            )
+        return kind, self._decrypt(name, data, context, kind)
+
+    def _decrypt(self, name: str, data: bytes, context: list[Any], kind: str) -> bytes:
+        try:
+            if isinstance(self._cipher, ContextCipher) and name == self._cipher.name:
+                return self._cipher.open(data, _bytes(context, kind), kind)
+            return cast(Any, self._cipher).decrypt(name, data)  # type: ignore[no-any-return]  # untyped upstream
+        except DocStoreError:
+            raise
+        except Exception as error:
+            raise DecryptionError from error
+
+
+def pack_channels(values: Mapping[str, Typed]) -> Typed:
+    """All inline values of a checkpoint as one."""
+    return CHANNELS, ormsgpack.packb({channel: list(typed) for channel, typed in values.items()})
+
+
+def unpack_channels(typed: Typed) -> dict[str, Typed]:
+    if typed[0] != CHANNELS:
+        raise DecodingError(f"The inline values of a checkpoint have type {typed[0]!r} instead of {CHANNELS!r}.")
+    try:
+        return {channel: (kind, data) for channel, (kind, data) in ormsgpack.unpackb(typed[1]).items()}
+    except (ValueError, TypeError) as error:
+        raise DecodingError("The inline values of a checkpoint are damaged.") from error
+
+
+def looks_large(value: Any) -> bool:
+    """Whether serialising this value may take long enough to be noticed on an event loop; a cheap, shallow guess."""
+    waiting, seen, size = [value], 0, 0
+    while waiting:
+        item = waiting.pop()
+        seen += 1
+        if isinstance(item, str | bytes | bytearray):
+            size += len(item)
+        elif isinstance(item, dict):
+            waiting.extend(list(item.values())[:_MOST_ITEMS])
+        elif isinstance(item, list | tuple | set | frozenset):
+            waiting.extend(list(item)[:_MOST_ITEMS])
+        elif hasattr(item, "nbytes"):
+            size += int(item.nbytes)
+        elif hasattr(item, "__dict__"):
+            waiting.extend(vars(item).values())
+        if size > _LARGE_BYTES or seen + len(waiting) > _MOST_ITEMS:
+            return True
+    return False
+
+
+def _bytes(context: list[Any], kind: str) -> bytes:
+    """The context as bytes: msgpack prefixes everything with its length, so two contexts never meet."""
+    return ormsgpack.packb([*context, kind])

@@ -1,0 +1,1 @@
+"""The operations, as generators without I/O."""

@@ -1,0 +1,96 @@
+"""What a new checkpoint takes over from its parent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from docstore_saver import queries
+from docstore_saver.calls import Document, Plan
+from docstore_saver.codec import Typed, unpack_channels
+from docstore_saver.documents import (
+    Place,
+    Reference,
+    checkpoint_context,
+    now,
+    place_of,
+    references,
+    require_format,
+    version_text,
+)
+from docstore_saver.errors import IncompleteCheckpointError, ThreadExpiredError
+from docstore_saver.plans import values
+from docstore_saver.state import Head, Scope
+
+NO_HEAD = Head({}, {}, {}, 0.0)
+
+
+def head_of(scope: Scope, parent: Place) -> Plan[Head]:
+    """The parent's head: from the cache, else one lean read; an empty one where the parent is not stored.
+
+    Raises:
+        ThreadExpiredError: the store has a ttl and the parent, which this process saw before, is gone.
+    """
+    known = scope.state.heads.get(parent)
+    if known is not None and not _may_have_expired(scope, known):
+        return known
+    rows = yield queries.head(parent)
+    if not rows or _is_expired(scope, rows[0]):
+        if known is not None:
+            raise ThreadExpiredError
+        return NO_HEAD
+    core = yield from open_field(scope, rows[0], "core")
+    return remember(scope, rows[0], scope.codec.loads(core)["channel_versions"])
+
+
+def remember(scope: Scope, document: Document, versions: Mapping[str, Any]) -> Head:
+    """Keep what children of this checkpoint will need."""
+    refs = {ref.channel: ref for ref in references(document) if ref.field == "channel"}
+    head = Head(
+        refs=refs,
+        inline={name: version_text(versions.get(name)) for name in document["stored"] if name not in refs},
+        delta={entry["channel"]: entry["steps"] for entry in document["delta"]},
+        seen=time.monotonic(),
+    )
+    scope.state.heads.put(place_of(document), head)
+    return head
+
+
+def inline_values(scope: Scope, parent: Place) -> Plan[dict[str, Typed]]:
+    """The serialised inline values of a stored checkpoint."""
+    rows = yield queries.inline_values(parent)
+    if not rows:
+        raise IncompleteCheckpointError(
+            f"The parent checkpoint {parent.checkpoint_id!r} was deleted while its child was being stored."
+        )
+    return unpack_channels((yield from open_field(scope, rows[0], "values")))
+
+
+def open_field(scope: Scope, document: Document, field: str) -> Plan[Typed]:
+    """A checkpoint's `core`, `values` or `metadata`, wherever it lies; its seal here is checked in either case."""
+    require_format(document)
+    typed = scope.codec.open(document[field], checkpoint_context(document, field))
+    spilled = spilled_field(document, field)
+    if spilled is None:
+        return typed
+    thread_id = document["thread_id"]
+    fetched = yield from values.load(scope, document["tenant"], [(thread_id, spilled)], lambda _, whole: whole)
+    return fetched[thread_id, spilled.value_id]
+
+
+def spilled_field(document: Document, field: str) -> Reference | None:
+    return next((ref for ref in references(document) if ref.field == field), None)
+
+
+def _may_have_expired(scope: Scope, head: Head) -> bool:
+    ttl = scope.state.ttl
+    return ttl is not None and time.monotonic() - head.seen > ttl.grace
+
+
+def _is_expired(scope: Scope, document: Document) -> bool:
+    """Whether the server may already be taking the thread apart."""
+    ttl, active_at = scope.state.ttl, document["active_at"]
+    if ttl is None or active_at is None:
+        return False
+    return bool((now() - active_at).total_seconds() >= ttl.expire_after_seconds)

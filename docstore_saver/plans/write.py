@@ -1,0 +1,329 @@
+"""put and put_writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from docstore_saver import calls, facets, queries
+from docstore_saver.calls import COLLECTIONS, Compute, Document, DuplicateKeys, Group, Plan
+from docstore_saver.codec import EMPTY, Typed, looks_large, pack_channels
+from docstore_saver.documents import (
+    Place,
+    Reference,
+    checkpoint_context,
+    checkpoint_key,
+    common_fields,
+    is_text,
+    now,
+    parents_list,
+    version_text,
+    write_context,
+    write_key,
+)
+from docstore_saver.errors import IncompleteCheckpointError
+from docstore_saver.plans import heads, values
+from docstore_saver.state import Head, Scope
+
+INLINE_BYTES = 64 * 1024
+"""What one checkpoint document holds inline, all together."""
+_WORTH_MOVING = 512
+
+
+@dataclass(frozen=True, slots=True)
+class NewCheckpoint:
+    """The arguments of put, checked."""
+
+    place: Place
+    parent_id: str | None
+    checkpoint: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    new_versions: Mapping[str, Any]
+    run_id: str | None
+
+    @property
+    def channel_values(self) -> Mapping[str, Any]:
+        values: Mapping[str, Any] = self.checkpoint["channel_values"]
+        return values
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        versions: Mapping[str, Any] = self.checkpoint["channel_versions"]
+        return versions
+
+
+def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
+    """Store a checkpoint: values first, then the document that refers to them."""
+    parent = heads.NO_HEAD
+    if new.parent_id is not None:
+        parent = yield from heads.head_of(scope, new.place.at(new.parent_id))
+    stamp = yield from keep_alive(scope, new.place, new.parent_id is None)
+    kept = yield from _inherited_references(scope, new, parent)
+    batch = values.ValueBatch(scope, new.place, stamp)
+    refs, inline = yield from _store_values(scope, new, batch, kept)
+    inline.update((yield from _inherited_inline(scope, new, parent, {*inline, *refs})))
+    stored = sorted({*refs, *inline})
+    fields = yield from _serialise(scope, new, inline)
+    spilled = yield from _spill(batch, new, fields, inline)
+    yield from batch.flush()
+
+    document = _document(scope, new, parent, stamp, stored, [*refs.values(), *spilled])
+    seal = partial(_seal, scope, document, fields)
+    yield Compute(seal, large=scope.codec.seals and sum(len(data) for _, data in fields.values()) > INLINE_BYTES)
+    try:
+        yield calls.insert_one("checkpoints", document)
+    except DuplicateKeys:
+        yield calls.replace_one("checkpoints", queries.by_id(document), document)
+    heads.remember(scope, document, new.versions)
+
+
+def put_writes(
+    scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+) -> Plan[None]:
+    """Store a task's writes. The first write of (task, idx) wins; special channels replace."""
+    stamp = _stamp(scope)
+    batch = values.ValueBatch(scope, place, stamp)
+    documents: dict[int, Document] = {}
+    for position, (channel, value) in enumerate(writes):
+        idx = WRITES_IDX_MAP.get(channel, position)
+        typed = yield Compute(partial(scope.codec.dumps, value), large=looks_large(value))
+        reference = None
+        if len(typed[1]) >= scope.inline_limit:
+            reference = yield from batch.add("write", channel, None, typed)
+            typed = EMPTY
+        document = {
+            "_id": write_key(place, task_id, idx),
+            **common_fields(place, stamp),
+            "checkpoint_id": place.checkpoint_id,
+            "task_id": task_id,
+            "task_path": task_path,
+            "idx": idx,
+            "channel": channel,
+            "ref": reference.to_document() if reference else None,
+            "created_at": now(),
+        }
+        document["value"] = scope.codec.seal(typed, write_context(document))
+        document["size"] = len(document["value"]["data"])
+        documents[idx] = document
+    yield from batch.flush()
+    for some in _batches(list(documents.values())):
+        yield from _insert_writes(some)
+
+
+def keep_alive(scope: Scope, place: Place, is_root: bool) -> Plan[datetime | None]:
+    """Lift the thread's documents to the current step of its ttl, once a step, and answer the step.
+
+    Values first and checkpoints last, so that what a checkpoint needs never expires before it. A document that may
+    already be on its way out is left alone: a thread that starts anew must not bring half of its old self back.
+    """
+    stamp, ttl = _stamp(scope), scope.state.ttl
+    if stamp is None or ttl is None:
+        return None
+    thread = (place.tenant, place.thread_id)
+    if scope.state.stamps.get(thread) == stamp:
+        return stamp
+    age = timedelta(seconds=ttl.seconds if is_root else ttl.expire_after_seconds)
+    older = queries.older_stamp(place, now() - age, stamp)
+    for collection in reversed(COLLECTIONS):
+        yield calls.update_many(collection, older, {"$set": {"active_at": stamp}})
+    scope.state.stamps.put(thread, stamp)
+    return stamp
+
+
+def _stamp(scope: Scope) -> datetime | None:
+    return scope.state.ttl.stamp(now()) if scope.state.ttl else None
+
+
+def _insert_writes(documents: list[Document]) -> Plan[None]:
+    try:
+        yield calls.insert_many("writes", documents)
+    except DuplicateKeys as duplicates:
+        special = [documents[i] for i in duplicates.indexes if documents[i]["idx"] < 0]
+        if special:
+            yield Group([calls.replace_one("writes", queries.by_id(doc), doc) for doc in special])
+
+
+def _batches(documents: list[Document]) -> list[list[Document]]:
+    """Runs of documents that fit one command (an ordinary call is one)."""
+    batches: list[list[Document]] = []
+    room = 0
+    for document in documents:
+        if not batches or document["size"] > room:
+            batches.append([])
+            room = values.BATCH_BYTES
+        batches[-1].append(document)
+        room -= document["size"]
+    return batches
+
+
+def _inherited_references(scope: Scope, new: NewCheckpoint, parent: Head) -> Plan[dict[str, Reference]]:
+    """The parent's references for every channel that did not change, claimed against collection."""
+    kept = {
+        channel: ref
+        for channel, ref in parent.refs.items()
+        if channel in new.versions
+        and channel not in new.new_versions
+        and ref.version == version_text(new.versions[channel])
+    }
+    missing = yield from values.touch(scope, new.place, kept.values())
+    lost = {channel for channel, ref in kept.items() if ref.value_id in missing}
+    unknown = sorted(lost - set(new.channel_values))
+    if unknown:
+        raise IncompleteCheckpointError(
+            f"The stored values of {unknown} are missing from the parent checkpoint {new.parent_id!r}, and the new "
+            "checkpoint does not carry them, so it was not stored. check(repair=True) finds such checkpoints."
+        )
+    return {channel: ref for channel, ref in kept.items() if channel not in lost}
+
+
+def _store_values(
+    scope: Scope, new: NewCheckpoint, batch: values.ValueBatch, kept: dict[str, Reference]
+) -> Plan[tuple[dict[str, Reference], dict[str, Typed]]]:
+    """Serialise what is new: large values and snapshots to the batch, the rest inline."""
+    refs = dict(kept)
+    inline: dict[str, Typed] = {}
+    for channel, value in new.channel_values.items():
+        if channel in kept:
+            continue
+        typed = yield Compute(partial(scope.codec.dumps, value), large=looks_large(value))
+        if len(typed[1]) >= scope.inline_limit or isinstance(value, _DeltaSnapshot):
+            refs[channel] = yield from batch.add("channel", channel, new.versions.get(channel), typed)
+        else:
+            inline[channel] = typed
+    room = INLINE_BYTES - sum(len(data) for _, data in inline.values())
+    for channel in sorted(inline, key=lambda name: -len(inline[name][1])):
+        if room >= 0 or len(inline[channel][1]) < _WORTH_MOVING:
+            break
+        typed = inline.pop(channel)
+        room += len(typed[1])
+        refs[channel] = yield from batch.add("channel", channel, new.versions.get(channel), typed)
+    return refs, inline
+
+
+def _inherited_inline(scope: Scope, new: NewCheckpoint, parent: Head, given: set[str]) -> Plan[dict[str, Typed]]:
+    """The parent's inline values of unchanged channels that put got no value for; rarely any, so read on demand."""
+    wanted = [
+        channel
+        for channel, version in parent.inline.items()
+        if channel not in given
+        and channel in new.versions
+        and channel not in new.new_versions
+        and version == version_text(new.versions[channel])
+    ]
+    if not wanted or new.parent_id is None:
+        return {}
+    inline = yield from heads.inline_values(scope, new.place.at(new.parent_id))
+    return {channel: inline[channel] for channel in wanted}
+
+
+def _serialise(scope: Scope, new: NewCheckpoint, inline: dict[str, Typed]) -> Plan[dict[str, Typed]]:
+    core = {name: value for name, value in new.checkpoint.items() if name != "channel_values"}
+    metadata = dict(new.metadata)
+    return {
+        "core": (yield Compute(partial(scope.codec.dumps, core))),
+        "values": pack_channels(inline),
+        "metadata": (yield Compute(partial(scope.codec.dumps, metadata), large=looks_large(metadata))),
+    }
+
+
+def _spill(
+    batch: values.ValueBatch, new: NewCheckpoint, fields: dict[str, Typed], inline: dict[str, Typed]
+) -> Plan[list[Reference]]:
+    """Move whole fields to the values collection until the document is lean."""
+    spilled = []
+    for name in ("metadata", "core", "values"):
+        too_much = sum(len(data) for _, data in fields.values()) > INLINE_BYTES
+        if too_much and len(fields[name][1]) >= _WORTH_MOVING:
+            spilled.append((yield from batch.add(name, "", None, fields[name])))
+            fields[name] = EMPTY
+    return spilled
+
+
+def _document(
+    scope: Scope,
+    new: NewCheckpoint,
+    parent: Head,
+    stamp: datetime | None,
+    stored: list[str],
+    refs: list[Reference],
+) -> Document:
+    place, metadata = new.place, new.metadata
+    carried = facets.facets(metadata, scope.codec.digest)
+    document = {
+        "_id": checkpoint_key(place),
+        **common_fields(place, stamp),
+        "checkpoint_id": place.checkpoint_id,
+        "parent_checkpoint_id": new.parent_id,
+        "parents": parents_list(metadata.get("parents")),
+        "run_id": new.run_id,
+        "source": _exact(metadata.get("source"), str),
+        "step": _exact(metadata.get("step"), int),
+        "created_at": _created_at(new.checkpoint.get("ts")),
+        "stored": stored,
+        "refs": [ref.to_document() for ref in refs],
+        "delta": _delta(new, parent),
+        "facets": carried,
+    }
+    if scope.indexed:
+        document["indexed"] = _indexed(scope.indexed, carried)
+    return document
+
+
+def _seal(scope: Scope, document: Document, fields: dict[str, Typed]) -> None:
+    for name, typed in fields.items():
+        document[name] = scope.codec.seal(typed, checkpoint_context(document, name))
+    document["size"] = sum(len(document[name]["data"]) for name in fields)
+
+
+def _delta(new: NewCheckpoint, parent: Head) -> list[Document]:
+    """Every delta channel of this path, with its super-steps since the last snapshot.
+
+    The counters alone do not tell: they vanish after one run of a graph without the channel.
+    """
+    steps = {channel: count + 1 for channel, count in parent.delta.items()}
+    counters = new.metadata.get("counters_since_delta_snapshot")
+    if isinstance(counters, Mapping):
+        steps.update({channel: _supersteps(count) for channel, count in counters.items()})
+    for channel, value in new.channel_values.items():
+        if isinstance(value, _DeltaSnapshot):
+            steps[channel] = 0
+    return [{"channel": channel, "steps": steps[channel]} for channel in sorted(steps)]
+
+
+def _supersteps(counter: Any) -> int:
+    try:
+        return max(0, int(counter[1]))
+    except (TypeError, ValueError, IndexError, KeyError):
+        return 0
+
+
+def _indexed(keys: frozenset[str], carried: list[str]) -> dict[str, str]:
+    if carried == [facets.ANY]:
+        return dict.fromkeys(sorted(keys), facets.ANY)
+    by_key = {facets.key_of(facet): facet for facet in carried}
+    return {key: by_key.get(key, "") for key in sorted(keys)}
+
+
+def _exact(value: Any, kind: type) -> Any:
+    """The value where it is exactly of this kind and BSON can hold it: these fields are for tools only."""
+    if type(value) is not kind:
+        return None
+    if kind is int:
+        return value if value.bit_length() < 64 else None
+    return value if is_text(value) else None
+
+
+def _created_at(ts: Any) -> datetime:
+    try:
+        time = datetime.fromisoformat(ts)
+    except (TypeError, ValueError):
+        return now()
+    if time.tzinfo is not None:
+        time = time.astimezone(UTC).replace(tzinfo=None)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)

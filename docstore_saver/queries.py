@@ -1,0 +1,193 @@
+"""Filters, sorts, projections and pipelines as plain dicts.
+
+User strings stand only in places of the query language that take values (never in aggregation expressions), so a thread
+called "$x" is just a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from docstore_saver.calls import Call, Document, aggregate, distinct, find
+from docstore_saver.documents import Place, checkpoint_key, part_key
+from docstore_saver.facets import Digest, wanted
+
+NEWEST_FIRST = [("checkpoint_id", -1)]
+
+# All that a child takes over from its parent; the two fields that can be long stay where they are.
+_HEAD_FIELDS = {"values": 0, "metadata": 0}
+_LINK_FIELDS = {
+    "_id": 0,
+    "checkpoint_id": 1,
+    "parent_checkpoint_id": 1,
+    "stored": 1,
+    "refs": 1,
+    "hidden_at": 1,
+}
+
+
+def thread(tenant: str, thread_id: str) -> Document:
+    return {"tenant": tenant, "thread_id": thread_id}
+
+
+def namespace(place: Place) -> Document:
+    return {**thread(place.tenant, place.thread_id), "checkpoint_ns": place.checkpoint_ns}
+
+
+def checkpoint(place: Place) -> Document:
+    return {"_id": checkpoint_key(place), **thread(place.tenant, place.thread_id)}
+
+
+def by_id(document: Document) -> Document:
+    """The document that would be replaced by this one."""
+    return {"_id": document["_id"], **thread(document["tenant"], document["thread_id"])}
+
+
+def latest_or_one(place: Place) -> Document:
+    """One checkpoint by id, or every visible one of the namespace."""
+    query = {**namespace(place), "hidden_at": None}
+    return {**query, "checkpoint_id": place.checkpoint_id} if place.checkpoint_id else query
+
+
+def checkpoint_with_writes(place: Place, writes_collection: str) -> Call:
+    """One round trip for a checkpoint and its writes. Constants in the inner match let it use the index."""
+    writes_of = {**namespace(place), "$expr": {"$eq": ["$checkpoint_id", "$$checkpoint_id"]}}
+    return aggregate(
+        "checkpoints",
+        [
+            {"$match": latest_or_one(place)},
+            {"$sort": dict(NEWEST_FIRST)},
+            {"$limit": 1},
+            {
+                "$lookup": {
+                    "from": writes_collection,
+                    "let": {"checkpoint_id": "$checkpoint_id"},
+                    "pipeline": [{"$match": writes_of}],
+                    "as": "writes",
+                }
+            },
+        ],
+    )
+
+
+def checkpoint_alone(place: Place) -> Call:
+    return find("checkpoints", latest_or_one(place), sort=NEWEST_FIRST, limit=1)
+
+
+def head(place: Place) -> Call:
+    return find("checkpoints", checkpoint(place), projection=_HEAD_FIELDS, limit=1)
+
+
+def inline_values(place: Place) -> Call:
+    return find("checkpoints", checkpoint(place), limit=1)
+
+
+def writes_of(place: Place) -> Call:
+    return find("writes", {**namespace(place), "checkpoint_id": place.checkpoint_id})
+
+
+def writes_of_many(rows: Sequence[Document]) -> Call:
+    """The writes of a page of checkpoints, in one command: one clause for each thread and namespace."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        where = (row["tenant"], row["thread_id"], row["checkpoint_ns"])
+        places.setdefault(where, []).append(row["checkpoint_id"])
+    clauses = [{**namespace(Place(*where)), "checkpoint_id": {"$in": ids}} for where, ids in places.items()]
+    return find("writes", clauses[0] if len(clauses) == 1 else {"$or": clauses})
+
+
+def namespaces(tenant: str, thread_id: str) -> Call:
+    return distinct("checkpoints", "checkpoint_ns", thread(tenant, thread_id))
+
+
+def parts(tenant: str, wanted: Sequence[tuple[str, str, int]]) -> Call:
+    """Parts of values, each as (thread_id, value_id, n)."""
+    keys = [part_key(Place(tenant, thread_id, ""), value_id, n) for thread_id, value_id, n in wanted]
+    threads = sorted({thread_id for thread_id, _, _ in wanted})
+    which = threads[0] if len(threads) == 1 else {"$in": threads}
+    return find("values", {"_id": {"$in": keys}, "tenant": tenant, "thread_id": which})
+
+
+def value_heads(place: Place, value_ids: Iterable[str]) -> Document:
+    keys = [part_key(place, value_id, 0) for value_id in value_ids]
+    return {"_id": {"$in": keys}, **thread(place.tenant, place.thread_id)}
+
+
+def older_stamp(place: Place, oldest: datetime, stamp: datetime) -> Document:
+    return {**thread(place.tenant, place.thread_id), "active_at": {"$gt": oldest, "$lt": stamp}}
+
+
+def facet_clauses(filter: Mapping[Any, Any], digest: Digest | None, indexed: frozenset[str]) -> list[Document]:
+    """What the server can decide of a metadata filter; empty where it can decide nothing."""
+    if digest is None:
+        return []
+    clauses: list[Document] = []
+    for key, facets in wanted(filter, digest):
+        clauses.append({"facets": {"$in": facets}})
+        if key in indexed:
+            # null finds the rows that were written before the key was indexed
+            clauses.append({f"indexed.{key}": {"$in": [*facets, None]}})
+    return clauses
+
+
+# Delta history: the links between checkpoints, and the writes along them.
+
+
+def links(place: Place, newest: str | None, limit: int) -> Call:
+    """A page of links, newest first, from `newest` on; hidden checkpoints are part of a chain."""
+    query = namespace(place)
+    if newest is not None:
+        query["checkpoint_id"] = {"$lte": newest}
+    return find("checkpoints", query, projection=_LINK_FIELDS, sort=NEWEST_FIRST, limit=limit)
+
+
+def links_by_id(place: Place, ids: Sequence[str]) -> Call:
+    return find("checkpoints", {**namespace(place), "checkpoint_id": {"$in": list(ids)}}, projection=_LINK_FIELDS)
+
+
+def ancestors(place: Place, start: str, channel: str, collection: str, depth: int) -> Call:
+    """The ancestors from `start` on that hold no value of the channel, nearest first, `depth` of them at most.
+
+    `maxDepth` bounds what the server keeps in memory, and `$unwind` right behind keeps the array from being built.
+    """
+    return aggregate(
+        "checkpoints",
+        [
+            {"$match": checkpoint(place)},
+            {"$project": {"_id": 1}},
+            {
+                "$graphLookup": {
+                    "from": collection,
+                    "startWith": {"$literal": start},
+                    "connectFromField": "parent_checkpoint_id",
+                    "connectToField": "checkpoint_id",
+                    "as": "ancestor",
+                    "maxDepth": depth - 1,
+                    "depthField": "depth",
+                    "restrictSearchWithMatch": {**namespace(place), "stored": {"$ne": channel}},
+                }
+            },
+            {"$unwind": "$ancestor"},
+            {
+                "$project": {
+                    "_id": 0,
+                    "depth": "$ancestor.depth",
+                    "checkpoint_id": "$ancestor.checkpoint_id",
+                    "parent_checkpoint_id": "$ancestor.parent_checkpoint_id",
+                }
+            },
+            {"$sort": {"depth": 1}},
+        ],
+    )
+
+
+def delta_writes(place: Place, ids: Sequence[str], channels: Sequence[str]) -> Call:
+    query = {**namespace(place), "checkpoint_id": {"$in": list(ids)}, "channel": {"$in": list(channels)}}
+    return find("writes", query)
+
+
+def page(query: Document, limit: int) -> Call:
+    """A page of checkpoints, newest first."""
+    return find("checkpoints", query, sort=NEWEST_FIRST, limit=limit)

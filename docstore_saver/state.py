@@ -1,0 +1,145 @@
+"""What the clones of a saver share, and what one operation sees.
+
+LangGraph clones savers (`copy.copy` at every compile under strict msgpack), so everything beyond serde, tenant and
+options lives in one `SharedState`. Its caches are bounded and hold references and times, never values.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from docstore_saver.calls import CollectionName
+from docstore_saver.codec import Codec
+from docstore_saver.dialects import Dialect
+from docstore_saver.documents import Place, Reference
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+TOUCH_SECONDS = 600.0
+"""How long a stored or touched value may be referred to again without asking (docs/format.md, section 5)."""
+MOST_GRACE = timedelta(hours=1)
+
+
+class LruCache(Generic[K, V]):
+    """A bounded mapping that forgets what was used longest ago. Safe to share between threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key]
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+
+    def discard(self, unwanted: Callable[[K], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._entries if unwanted(key)]:
+                del self._entries[key]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a child takes over from a checkpoint: its references, and for the rest only names and versions."""
+
+    refs: Mapping[str, Reference]
+    inline: Mapping[str, str]
+    """Channels with an inline value, and their versions as `version_text`."""
+    delta: Mapping[str, int]
+    seen: float
+    """`time.monotonic()` of the read or the put."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """The time to live of a store's threads; `docs/format.md`, section 7."""
+
+    seconds: int
+
+    @property
+    def grace(self) -> int:
+        return min(self.seconds, int(MOST_GRACE.total_seconds()))
+
+    @property
+    def expire_after_seconds(self) -> int:
+        return self.seconds + self.grace
+
+    @classmethod
+    def from_index(cls, expire_after_seconds: int) -> Ttl:
+        grace = int(MOST_GRACE.total_seconds())
+        if expire_after_seconds <= 2 * grace:
+            return cls(-(-expire_after_seconds // 2))
+        return cls(expire_after_seconds - grace)
+
+    def stamp(self, time: datetime) -> datetime:
+        """The time rounded up to the next step of ttl / 10, so that a thread's documents share one stamp."""
+        step = timedelta(seconds=self.seconds) / 10
+        epoch = datetime(1970, 1, 1)
+        return epoch + -(-(time - epoch) // step) * step
+
+    def is_over(self, active_at: datetime | None, time: datetime) -> bool:
+        return active_at is not None and active_at + timedelta(seconds=self.seconds) <= time
+
+
+@dataclass
+class SharedState:
+    """One for a saver and all of its clones."""
+
+    dialect: Dialect
+    ttl: Ttl | None = None
+    """The option's, else (after setup) the store's."""
+    heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(2048))
+    touched: LruCache[tuple[str, str], float] = field(default_factory=lambda: LruCache(32768))
+    """(tenant, value_id) -> `time.monotonic()` of the last time this process stored or touched the value."""
+    stamps: LruCache[tuple[str, str], datetime] = field(default_factory=lambda: LruCache(8192))
+    """(tenant, thread_id) -> the `active_at` that this process last lifted the thread to."""
+
+    def touch(self, tenant: str, value_ids: Iterable[str]) -> None:
+        moment = time.monotonic()
+        for value_id in value_ids:
+            self.touched.put((tenant, value_id), moment)
+
+    def is_fresh(self, tenant: str, value_id: str) -> bool:
+        touched = self.touched.get((tenant, value_id))
+        return touched is not None and time.monotonic() - touched < TOUCH_SECONDS
+
+    def forget_thread(self, tenant: str, thread_id: str) -> None:
+        self.heads.discard(lambda place: place[:2] == (tenant, thread_id))
+        self.stamps.discard(lambda key: key == (tenant, thread_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one operation works with."""
+
+    state: SharedState
+    codec: Codec
+    names: Mapping[CollectionName, str]
+    inline_limit: int
+    delta_strategy: str
+    indexed: frozenset[str]
+    """Key digests of the metadata keys in `indexed_metadata`."""
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.state.dialect
