@@ -1,0 +1,80 @@
+"""What a test gets: a kind of client, savers on the test's own database, and a way to run the test's body."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import bson
+import pymongo
+from support.kinds import Kind
+from support.stores import Store
+
+
+class Env:
+    """One test's view of one kind of client."""
+
+    def __init__(self, kind: Kind, database: str, uri: str, raw_client: pymongo.MongoClient[Any] | None) -> None:
+        self.kind, self.database, self.uri = kind, database, uri
+        self._raw_client = raw_client
+        self._clients: list[Any] = []
+
+    def open(self, **options: Any) -> Store:
+        """A saver. On a server each has a client of its own, as another process would; embedded stores share theirs."""
+        face, client = self.kind.face, self.client()
+        return Store(face(client, **{"database": self.database, **options}), self.kind, client)
+
+    def client(self) -> Any:
+        if self._clients and not self.kind.needs_server:
+            return self._clients[0]
+        client = self.kind.make_client(self.uri)
+        self._clients.append(client)
+        return client
+
+    @property
+    def raw(self) -> Any:
+        """The database from outside, through a sync client."""
+        if self._raw_client is not None:
+            return self._raw_client[self.database]
+        client = self.client()
+        return (client.delegate if self.kind.is_async else client)[self.database]
+
+    def raw_bytes(self) -> bytes:
+        """Everything that is stored."""
+        return b"".join(bson.encode(doc) for name in self.raw.list_collection_names() for doc in self.raw[name].find())
+
+    def run(self, body: Callable[[], Coroutine[Any, Any, None]], *, in_loop: bool = False) -> None:
+        """Run a body: in an event loop for an async kind, where none exists at all for a sync one (or `in_loop`)."""
+        if self.kind.is_async or in_loop:
+            asyncio.run(self._closing(body))
+            return
+        coroutine = self._closing(body)
+        try:
+            coroutine.send(None)
+        except StopIteration:
+            return
+        raise AssertionError("the body of a sync test suspended")
+
+    async def _closing(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await body()
+        finally:
+            if self.kind.needs_server:
+                for client in self._clients:
+                    closing = client.close()
+                    if inspect.isawaitable(closing):
+                        await closing
+                self._clients.clear()
+
+
+def scenario(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine that takes `env` (and other fixtures). It is written once for both faces."""
+
+    @functools.wraps(body)
+    def test(env: Env, **fixtures: Any) -> None:
+        env.run(lambda: body(env, **fixtures))
+
+    return test
