@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )
-from typing_extensions import Self
 
 from docstore_saver.base import SaverBase
 from docstore_saver.calls import Plan
@@ -49,7 +48,11 @@ class AsyncDocStoreSaver(SaverBase):
         await self._engine.aclose()
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint; answers the config that leads back to it."""
         stored, plan = self._plan_put(config, checkpoint, metadata, new_versions)
@@ -98,7 +101,11 @@ class AsyncDocStoreSaver(SaverBase):
         self._engine.bridge(self.aclose)
 
     def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """`aput`, from another thread than the loop's."""
         return self._engine.bridge(lambda: self.aput(config, checkpoint, metadata, new_versions))
@@ -135,7 +142,7 @@ class AsyncDocStoreSaver(SaverBase):
         return self._engine.bridge(lambda: self.aget_delta_channel_history(config=config, channels=channels))
 
     async def _run(self, plan: Plan[T]) -> T:
-        return await self._engine.run(plan, self._plan_setup)
+        return await self._engine.run(plan, self._plan_first_use)
 
     def _iterate(self, listing: Listing) -> Iterator[CheckpointTuple]:
         while (item := self._engine.bridge(lambda: self._run(listing.next()))) is not None:

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import get_checkpoint_metadata
 from docstore_saver.documents import Place, is_text
 from docstore_saver.errors import InvalidArgumentError
 from docstore_saver.plans.read import ListQuery
-from docstore_saver.plans.write import NewCheckpoint
+from docstore_saver.plans.write import NewCheckpoint, Task
 
 
 def identifier(name: str, value: Any, most_bytes: int) -> str:
@@ -53,14 +53,14 @@ class ArgumentReader:
         values = configurable(config)
         if "thread_id" not in values:
             raise InvalidArgumentError('config["configurable"] needs a "thread_id" (str).')
-        id = self._checkpoint_id("checkpoint_id", values.get("checkpoint_id"))
-        if checkpoint_id and not id:
+        found = self._checkpoint_id("checkpoint_id", values.get("checkpoint_id"))
+        if checkpoint_id and not found:
             raise InvalidArgumentError('config["configurable"] needs a "checkpoint_id" (str).')
         return Place(
             self._tenant,
             self.thread_id(values["thread_id"]),
             identifier("checkpoint_ns", values.get("checkpoint_ns", ""), self._most),
-            id or "",
+            found or "",
         )
 
     def new_checkpoint(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> NewCheckpoint:
@@ -73,17 +73,17 @@ class ArgumentReader:
         if not isinstance(metadata, Mapping) or not isinstance(new_versions, Mapping):
             raise InvalidArgumentError("metadata and new_versions must be dicts.")
         self._channels(checkpoint["channel_values"])
-        id = self._checkpoint_id('checkpoint["id"]', checkpoint["id"])
-        if not id:
+        own_id = self._checkpoint_id('checkpoint["id"]', checkpoint["id"])
+        if not own_id:
             raise InvalidArgumentError('checkpoint["id"] must not be empty.')
         merged = get_checkpoint_metadata(config, metadata)  # type: ignore[arg-type]  # checked above
         return NewCheckpoint(
-            place=parent.at(id),
+            place=parent.at(own_id),
             parent_id=parent.checkpoint_id or None,
             checkpoint=checkpoint,
             metadata=merged,
             new_versions=new_versions,
-            run_id=_run_id(config, merged),
+            run_id=self._run_id(config, merged),
         )
 
     def writes(self, writes: Any) -> list[tuple[str, Any]]:
@@ -91,16 +91,19 @@ class ArgumentReader:
             raise InvalidArgumentError("writes must be a list of (channel, value).")
         pairs = []
         for write in writes:
-            if not isinstance(write, Sequence) or isinstance(write, str | bytes) or len(write) != 2:
-                raise InvalidArgumentError("writes must be a list of (channel, value).")
-            pairs.append((write[0], write[1]))
+            try:
+                channel, value = write
+            except (TypeError, ValueError):
+                raise InvalidArgumentError("writes must be a list of (channel, value).") from None
+            pairs.append((channel, value))
         self._channels(channel for channel, _ in pairs)
         return pairs
 
-    def task(self, task_id: Any, task_path: Any) -> tuple[str, str]:
+    def task(self, config: Any, task_id: Any, task_path: Any) -> Task:
         if not isinstance(task_path, str) or not is_text(task_path):
             raise InvalidArgumentError("task_path must be a str.")
-        return identifier("task_id", task_id, self._most), task_path
+        run_id = self._run_id(config, config.get("metadata") or {}, configurable(config))
+        return Task(identifier("task_id", task_id, self._most), task_path, run_id)
 
     def list_query(self, config: Any, filter: Any, before: Any, limit: Any) -> ListQuery:
         values = configurable(config) if config is not None else {}
@@ -136,11 +139,14 @@ class ArgumentReader:
     def _channels(names: Any) -> None:
         for name in names:
             if not isinstance(name, str) or not is_text(name):
-                raise InvalidArgumentError(f"A channel name must be a str that UTF-8 can hold, not {type(name).__name__}.")
+                raise InvalidArgumentError(
+                    f"A channel name must be a str that UTF-8 can hold, not {type(name).__name__}."
+                )
 
-
-def _run_id(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    for value in (metadata.get("run_id"), config.get("run_id")):
-        if isinstance(value, UUID) or (isinstance(value, str) and value and is_text(value)):
-            return str(value)
-    return None
+    def _run_id(self, config: Mapping[str, Any], *sources: Mapping[str, Any]) -> str | None:
+        """The run that a call belongs to; an id that cannot be indexed is as none."""
+        for value in (*(source.get("run_id") for source in sources), config.get("run_id")):
+            text = str(value) if isinstance(value, str | UUID) else ""
+            if text and is_text(text) and len(text.encode()) <= self._most:
+                return text
+        return None

@@ -6,21 +6,27 @@ import copy
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from typing_extensions import Self
 
 from docstore_saver.arguments import ArgumentReader, configurable
 from docstore_saver.calls import COLLECTIONS, Plan
 from docstore_saver.clients import MEMORY_URI, ClientSource, EmbeddedClient, Face, GivenClient, MadeClient
 from docstore_saver.codec import Codec
 from docstore_saver.documents import Place
-from docstore_saver.errors import ConfigurationError, InvalidArgumentError, TenantRequiredError
-from docstore_saver.options import DEFAULT_INLINE_LIMIT, DEFAULT_PREFIX, Options, TenantFrom, checked_options, refuse_unknown
-from docstore_saver.plans import admin, delta, read, retention, write
+from docstore_saver.errors import InvalidArgumentError, TenantRequiredError
+from docstore_saver.options import (
+    DEFAULT_INLINE_LIMIT,
+    DEFAULT_PREFIX,
+    Options,
+    TenantFrom,
+    checked_options,
+    refuse_unknown,
+)
+from docstore_saver.plans import admin, delta, read, retention, ttl, write
 from docstore_saver.state import Scope, SharedState
 
 V = TypeVar("V", int, float, str)
@@ -55,7 +61,8 @@ class SaverBase(BaseCheckpointSaver[Any]):
         Args:
             client: a MongoClient or mongomock client for `DocStoreSaver`; an AsyncMongoClient, Motor or mongomock-motor
                 client for `AsyncDocStoreSaver`. It stays yours: `close()` leaves it open.
-            database: name of the database. Default: the connection string's, else "docstore". `db_name` means the same.
+            database: name of the database. Default: the connection string's, else "docstore".
+            db_name: the same, as MongoDBSaver calls it.
             collection_prefix: what the names of the three collections start with.
             serde: LangGraph's serializer; `EncryptedSerializer` encrypts all that is stored.
             ttl: a thread expires when nothing was put for this long; a timedelta or seconds. Default: the store's.
@@ -67,6 +74,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
             auto_setup: make the indexes before the first operation.
             indexed_metadata: metadata keys whose filters get an index.
             timeout: bound on every operation; a timedelta or seconds. Default: the client's.
+            **unknown: refused, with a hint.
 
         Raises:
             ConfigurationError: an option or the client cannot work.
@@ -107,9 +115,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
         own = {name: options.pop(name) for name in list(options) if name in _OPTION_NAMES}
         if conn_string == MEMORY_URI:
             return cls(EmbeddedClient(cls._face), database, **own, **options)
-        for name in options:
-            if name.endswith("_collection_name"):
-                refuse_unknown({name: options[name]})
+        refuse_unknown({name: value for name, value in options.items() if name.endswith("_collection_name")})
         return cls(MadeClient(conn_string, options, cls._face), database, **own)
 
     @classmethod
@@ -124,10 +130,10 @@ class SaverBase(BaseCheckpointSaver[Any]):
         if self._tenant is not None and self._tenant != tenant:
             raise InvalidArgumentError("This saver belongs to another tenant.")
         clone = copy.copy(self)
-        clone._tenant = tenant
+        clone._tenant = tenant  # noqa: SLF001  # our own clone
         return clone
 
-    def get_next_version(self, current: V | None, channel: None) -> V:
+    def get_next_version(self, current: V | None, channel: None) -> V:  # noqa: ARG002  # LangGraph's signature
         """The next version of a channel, of the kind that the thread has: a str (the default), int or float."""
         if current is None or isinstance(current, str):
             return f"{_number(current) + 1:032}.{secrets.token_hex(8)}"  # type: ignore[return-value]  # V is str here
@@ -135,7 +141,9 @@ class SaverBase(BaseCheckpointSaver[Any]):
 
     # The plans. Arguments are checked here, so a refusal costs no command.
 
-    def _plan_put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> tuple[RunnableConfig, Plan[None]]:
+    def _plan_put(
+        self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
+    ) -> tuple[RunnableConfig, Plan[None]]:
         tenant = self._tenant_of(config)
         new = self._reader(tenant).new_checkpoint(config, checkpoint, metadata, new_versions)
         return self._config(new.place), write.put(self._scope(), new)
@@ -143,8 +151,8 @@ class SaverBase(BaseCheckpointSaver[Any]):
     def _plan_put_writes(self, config: Any, writes: Any, task_id: Any, task_path: Any) -> Plan[None]:
         reader = self._reader(self._tenant_of(config))
         place = reader.place(config, checkpoint_id=True)
-        task = reader.task(task_id, task_path)
-        return write.put_writes(self._scope(), place, reader.writes(writes), *task)
+        task = reader.task(config, task_id, task_path)
+        return write.put_writes(self._scope(), place, reader.writes(writes), task)
 
     def _plan_get_tuple(self, config: Any) -> Plan[CheckpointTuple | None]:
         place = self._reader(self._tenant_of(config)).place(config)
@@ -164,6 +172,9 @@ class SaverBase(BaseCheckpointSaver[Any]):
 
     def _plan_setup(self) -> Plan[None]:
         return admin.setup(self._scope())
+
+    def _plan_first_use(self) -> Plan[Any]:
+        return self._plan_setup() if self._options.auto_setup else ttl.adopt(self._scope())
 
     def _scope(self) -> Scope:
         return Scope(
@@ -185,10 +196,11 @@ class SaverBase(BaseCheckpointSaver[Any]):
         source = self._options.tenant_from
         if source is None:
             return ""
+        tenant: Any = None
         if callable(source):
             tenant = source()
-        else:
-            tenant = configurable(config).get(source) if config is not None else None
+        elif config is not None:
+            tenant = configurable(config).get(source)
         if not isinstance(tenant, str) or not tenant:
             raise TenantRequiredError
         return tenant
@@ -200,7 +212,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
             "checkpoint_ns": place.checkpoint_ns,
             "checkpoint_id": place.checkpoint_id,
         }
-        if isinstance(self._options.tenant_from, str) and self._tenant is None:
+        if isinstance(self._options.tenant_from, str):
             values[self._options.tenant_from] = place.tenant
         return {"configurable": values}
 
@@ -228,5 +240,3 @@ _OPTION_NAMES: Sequence[str] = (
     "indexed_metadata",
     "timeout",
 )
-
-__all__ = ["ConfigurationError", "SaverBase"]

@@ -59,7 +59,7 @@ Step: TypeAlias = Call | Group | Compute
 Plan: TypeAlias = Generator[Step, Any, T]
 
 
-class DuplicateKeys(Exception):
+class DuplicateKeys(Exception):  # noqa: N818  # an answer to a plan, which no user sees
     """Documents of an insert exist already; all others were inserted. `indexes` are their places in the call."""
 
     def __init__(self, indexes: Sequence[int]) -> None:

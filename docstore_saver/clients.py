@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -43,9 +44,9 @@ def recognise(client: Any) -> tuple[Face, Dialect]:
     if isinstance(client, AsyncMongoClient):
         return "async", MONGODB
     raise ConfigurationError(
-        f"A {type(client).__module__}.{type(client).__name__} is no client that this saver knows. It takes a MongoClient, "
-        "AsyncMongoClient, Motor's AsyncIOMotorClient, or a client of mongomock or mongomock-motor; for a connection "
-        "string use from_conn_string()."
+        f"A {type(client).__module__}.{type(client).__name__} is no client that this saver knows. It takes a "
+        "MongoClient, AsyncMongoClient, Motor's AsyncIOMotorClient, or a client of mongomock or mongomock-motor; for "
+        "a connection string use from_conn_string()."
     )
 
 
@@ -124,16 +125,14 @@ class EmbeddedClient(GivenClient):
     """mongomock: everything in this process's memory."""
 
     def __init__(self, face: Face) -> None:
+        module, name = ("mongomock", "MongoClient") if face == "sync" else ("mongomock_motor", "AsyncMongoMockClient")
         try:
-            if face == "sync":
-                from mongomock import MongoClient as Embedded
-            else:
-                from mongomock_motor import AsyncMongoMockClient as Embedded
+            make: Callable[[], Any] = getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise ConfigurationError(
                 'The embedded store needs mongomock: pip install "docstore_saver[embedded]"'
             ) from error
-        super().__init__(Embedded(), face)
+        super().__init__(make(), face)
         self.hosts = "the embedded store"
 
 

@@ -17,8 +17,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from docstore_saver.documents import Payload
-from docstore_saver.errors import DecodingError, DecryptionError, DocStoreError
-from docstore_saver.facets import Digest, plain_digest
+from docstore_saver.errors import DecodingError, DecryptionError, DocStoreError, FormatVersionError
+from docstore_saver.facets import PLAIN, Digest
 
 Typed: TypeAlias = tuple[str, bytes]
 """A serializer's type and its bytes."""
@@ -33,7 +33,7 @@ _MOST_ITEMS = 256
 
 @runtime_checkable
 class ContextCipher(Protocol):
-    """A cipher that binds what it seals to its place. Its name stands behind the `+` of a payload's type."""
+    """A cipher that binds what it seals to its place. Its name stands in the payload."""
 
     name: str
 
@@ -47,15 +47,20 @@ class Codec:
 
     def __init__(self, serde: SerializerProtocol) -> None:
         # Exactly LangGraph's class: a subclass may do anything in its dumps_typed, and is used as it is.
-        encrypted = cast(EncryptedSerializer, serde) if type(serde) is EncryptedSerializer else None
+        encrypted = serde if type(serde) is EncryptedSerializer else None
         self._serde = encrypted.serde if encrypted else serde
         self._cipher = encrypted.cipher if encrypted else None
         # Unkeyed digests of sealed metadata could be guessed, so only what lies in clear has them.
-        self.digest: Digest | None = plain_digest if isinstance(serde, JsonPlusSerializer) else None
+        self.digest: Digest | None = PLAIN if isinstance(serde, JsonPlusSerializer) else None
 
     @property
     def seals(self) -> bool:
         return self._cipher is not None
+
+    @property
+    def binds(self) -> bool:
+        """Whether a seal also covers the plain fields of its document."""
+        return isinstance(self._cipher, ContextCipher)
 
     def dumps(self, value: Any) -> Typed:
         kind, data = self._serde.dumps_typed(value)
@@ -78,28 +83,30 @@ class Codec:
         if self._cipher is None:
             return {"type": kind, "data": data}
         if isinstance(self._cipher, ContextCipher):
-            sealed = self._cipher.seal(data, _bytes(context, kind), kind)
-            return {"type": f"{kind}+{self._cipher.name}", "data": sealed}
-        name, sealed = self._cipher.encrypt(data)
-        return {"type": f"{kind}+{name}", "data": sealed}
+            name, sealed = self._cipher.name, self._cipher.seal(data, _bytes(context, kind), kind)
+        else:
+            name, sealed = self._cipher.encrypt(data)
+        return {"type": kind, "cipher": name, "data": sealed}
 
     def open(self, payload: Payload, context: list[Any]) -> Typed:
         kind, data = payload["type"], payload["data"]
-        kind, plus, name = kind.partition("+")
-        if not plus:
+        if "compression" in payload:
+            raise FormatVersionError(
+                f"A stored value is compressed with {payload['compression']!r}, which this release of docstore_saver "
+                "cannot read. Upgrade docstore_saver."
+            )
+        if "cipher" not in payload:
             return kind, data
+        name = payload["cipher"]
         if self._cipher is None:
             raise DecryptionError(
                 f"A stored value is sealed (cipher {name!r}) and this saver has no cipher. "
                 "Give it the serde that the store was written with."
             )
-        return kind, self._decrypt(name, data, context, kind)
-
-    def _decrypt(self, name: str, data: bytes, context: list[Any], kind: str) -> bytes:
         try:
             if isinstance(self._cipher, ContextCipher) and name == self._cipher.name:
-                return self._cipher.open(data, _bytes(context, kind), kind)
-            return cast(Any, self._cipher).decrypt(name, data)  # type: ignore[no-any-return]  # untyped upstream
+                return kind, self._cipher.open(data, _bytes(context, kind), kind)
+            return kind, cast("Any", self._cipher).decrypt(name, data)
         except DocStoreError:
             raise
         except Exception as error:
@@ -143,4 +150,5 @@ def looks_large(value: Any) -> bool:
 
 def _bytes(context: list[Any], kind: str) -> bytes:
     """The context as bytes: msgpack prefixes everything with its length, so two contexts never meet."""
-    return ormsgpack.packb([*context, kind])
+    no_compression = None
+    return ormsgpack.packb([*context, kind, no_compression, no_compression])

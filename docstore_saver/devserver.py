@@ -23,11 +23,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
-from typing_extensions import Self
 
 from docstore_saver.errors import ConfigurationError, UnavailableError
 
@@ -102,7 +101,7 @@ class DevServer:
 
     @property
     def log(self) -> Path:
-        """mongod's log file."""
+        """The log file of mongod."""
         return self._data / "mongod.log"
 
     def stop(self) -> None:

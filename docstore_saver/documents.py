@@ -20,7 +20,7 @@ FORMAT = 1
 _KEY_CHARACTERS = 22
 
 Payload: TypeAlias = dict[str, Any]
-"""``{"type": str, "data": bytes}``: one value as it is stored."""
+"""``{"type": str, "data": bytes}``, and ``cipher`` where it is sealed: one value as it is stored."""
 
 Version: TypeAlias = str | int | float | None
 
@@ -83,7 +83,8 @@ def part_key(place: Place, value_id: str, n: int) -> str:
     return f"{thread_key(place.tenant, place.thread_id)}:{value_id}:{n}"
 
 
-def new_value_id() -> str:
+def random_id() -> str:
+    """128 random bits, 22 characters of URL-safe base64."""
     return secrets.token_urlsafe(16)
 
 
@@ -125,9 +126,7 @@ def common_fields(place: Place, active_at: datetime | None) -> Document:
 
 def place_of(document: Document) -> Place:
     """The place that a checkpoint or write document names."""
-    return Place(
-        document["tenant"], document["thread_id"], document["checkpoint_ns"], document["checkpoint_id"]
-    )
+    return Place(document["tenant"], document["thread_id"], document["checkpoint_ns"], document["checkpoint_id"])
 
 
 def require_format(document: Document) -> None:
@@ -147,8 +146,8 @@ def parents_list(parents: Any) -> list[Document]:
     """Metadata's `parents` as a list, since namespaces may hold dots and dollars."""
     if not isinstance(parents, dict):
         return []
-    pairs = [(ns, id) for ns, id in parents.items() if isinstance(ns, str) and isinstance(id, str)]
-    return [{"checkpoint_ns": ns, "checkpoint_id": id} for ns, id in sorted(pairs)]
+    pairs = [(ns, parent) for ns, parent in parents.items() if isinstance(ns, str) and isinstance(parent, str)]
+    return [{"checkpoint_ns": ns, "checkpoint_id": parent} for ns, parent in sorted(pairs)]
 
 
 # What a seal binds (docs/format.md, section 10). Made from the document itself, when writing and when reading.
@@ -159,11 +158,13 @@ def checkpoint_context(document: Document, field: str) -> list[Any]:
         *_common_context(document, field),
         document["checkpoint_id"],
         document["parent_checkpoint_id"],
+        document["put_id"],
         _rows(document["parents"], ("checkpoint_ns", "checkpoint_id")),
         document["run_id"],
         document["stored"],
         _rows(document["refs"], Reference.__slots__),
         _rows(document["delta"], ("channel", "steps")),
+        document["facets_by"],
         document["facets"],
     ]
 
@@ -176,6 +177,7 @@ def write_context(document: Document) -> list[Any]:
         document["task_path"],
         document["idx"],
         document["channel"],
+        document["run_id"],
         _rows([document["ref"]] if document["ref"] else [], Reference.__slots__),
     ]
 

@@ -18,7 +18,7 @@ from docstore_saver.options import Options
 from docstore_saver.runners import AsyncRunner, SyncRunner
 
 T = TypeVar("T")
-Setup = Callable[[], Plan[None]]
+Setup = Callable[[], Plan[Any]]
 
 
 class _Pool:
@@ -48,7 +48,7 @@ class SyncEngine:
         self._pool = _Pool()
         self._lock = threading.RLock()
         self._runner: SyncRunner | None = None
-        self._is_set_up = not options.auto_setup
+        self._is_set_up = False
 
     def run(self, plan: Plan[T], setup: Setup) -> T:
         if not self._is_set_up:
@@ -98,7 +98,7 @@ class AsyncEngine:
         self._pool = _Pool()
         self._by_loop: dict[asyncio.AbstractEventLoop, _OnLoop] = {}
         self._first_loop: asyncio.AbstractEventLoop | None = None
-        self._is_set_up = not options.auto_setup
+        self._is_set_up = False
 
     async def run(self, plan: Plan[T], setup: Setup) -> T:
         here = self._here()

@@ -4,43 +4,52 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any
 
 import ormsgpack
-
-Digest: TypeAlias = Callable[[bytes], bytes]
-"""SHA-256, or an HMAC under a tenant's index key."""
-
-ANY = "*"
-"""Stands in a document that carries no digests: it must be judged after decoding."""
 
 MOST = 256
 _KEY_CHARACTERS = 8
 _VALUE_CHARACTERS = 16
+_OTHER = object()
 
 
-def plain_digest(data: bytes) -> bytes:
-    return sha256(data).digest()
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How facets are made: its name stands in `facets_by`."""
+
+    name: str
+    function: Callable[[bytes], bytes]
 
 
-def facets(metadata: Mapping[Any, Any], digest: Digest | None) -> list[str]:
-    """The facets of all top-level items, sorted; ``["*"]`` where there may be none."""
+NONE = "none"
+PLAIN = Digest("plain", lambda data: sha256(data).digest())
+
+
+def facets(metadata: Mapping[Any, Any], digest: Digest | None) -> tuple[str, list[str]]:
+    """`facets_by` and the sorted facets of all top-level items; none where there may be none."""
     if digest is None or len(metadata) > MOST:
-        return [ANY]
-    return sorted(_facet(key, value, digest) for key, value in metadata.items() if type(key) is str)
+        return NONE, []
+    return digest.name, sorted(_facet(key, value, digest) for key, value in metadata.items() if type(key) is str)
 
 
-def wanted(filter: Mapping[Any, Any], digest: Digest) -> list[tuple[str, list[str]]]:
-    """For each filter item that digests can answer: its key digest, and the facets one of which a row must carry.
+def indexed(metadata: Mapping[Any, Any], keys: frozenset[str], digest: Digest) -> dict[str, str]:
+    """The facets of the indexed keys, by key digest; "" for a key that the metadata lacks."""
+    return {key_digest(key): _facet(key, metadata[key], digest) if key in metadata else "" for key in sorted(keys)}
+
+
+def wanted(filter: Mapping[Any, Any], digests: list[Digest]) -> dict[str, list[str]]:
+    """For each filter item that digests can answer: the facets one of which a row must carry.
 
     Numbers agree by value, as Python's ``==`` has it; what no digest answers is left to the decoded metadata.
     """
-    return [
-        (key_digest(key, digest), [_facet(key, value, digest), _facet(key, _OTHER, digest), ANY])
+    return {
+        key: [_facet(key, item, digest) for digest in digests for item in (value, _OTHER)]
         for key, value in filter.items()
         if type(key) is str and type(value) in (str, int, float, bool)
-    ]
+    }
 
 
 def matches(filter: Mapping[Any, Any] | None, metadata: Mapping[Any, Any]) -> bool:
@@ -48,21 +57,14 @@ def matches(filter: Mapping[Any, Any] | None, metadata: Mapping[Any, Any]) -> bo
     return not filter or all(value == metadata.get(key) for key, value in filter.items())
 
 
-def key_digest(key: str, digest: Digest) -> str:
-    return _text(digest(_packed("key", key)), _KEY_CHARACTERS)
-
-
-def key_of(facet: str) -> str:
-    """The key digest that a facet starts with."""
-    return facet[:_KEY_CHARACTERS]
-
-
-_OTHER = object()
+def key_digest(key: str) -> str:
+    """Names an indexed key. Unkeyed: it is a name in the configuration, and of an index."""
+    return _text(PLAIN.function(_packed("key", key)), _KEY_CHARACTERS)
 
 
 def _facet(key: str, value: Any, digest: Digest) -> str:
     kind, text = _kind(value)
-    return key_digest(key, digest) + _text(digest(_packed("item", key, kind, text)), _VALUE_CHARACTERS)
+    return _text(digest.function(_packed("item", key, kind, text)), _VALUE_CHARACTERS)
 
 
 def _kind(value: Any) -> tuple[str, str]:
@@ -76,7 +78,7 @@ def _kind(value: Any) -> tuple[str, str]:
 
 
 def _packed(*parts: str) -> bytes:
-    # A lone surrogate has no UTF-8; backslashes keep two such strings apart.
+    # A lone surrogate has no UTF-8; this keeps two such strings apart.
     return ormsgpack.packb([part.encode("utf-8", "surrogatepass") for part in parts])
 
 

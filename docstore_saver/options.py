@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from docstore_saver.dialects import MiB, Dialect, dialect_named
+from docstore_saver.dialects import Dialect, MiB, dialect_named
 from docstore_saver.errors import ConfigurationError
-from docstore_saver.facets import key_digest, plain_digest
 from docstore_saver.state import Ttl
 
 TenantFrom: TypeAlias = str | Callable[[], str]
@@ -17,6 +16,8 @@ TenantFrom: TypeAlias = str | Callable[[], str]
 DEFAULT_DATABASE = "docstore"
 DEFAULT_PREFIX = "docstore_"
 DEFAULT_INLINE_LIMIT = 16 * 1024
+_MOST_DATABASE_BYTES = 63
+_MOST_PREFIX = 60
 _STRATEGIES = ("auto", "graph_lookup", "scan")
 _MONGODB_SAVER_NAMES = ("checkpoint_collection_name", "writes_collection_name")
 
@@ -72,7 +73,7 @@ def checked_options(
         delta_strategy=delta_strategy,
         dialect=None if dialect is None else dialect_named(dialect),
         auto_setup=bool(auto_setup),
-        indexed=frozenset(key_digest(key, plain_digest) for key in _keys(indexed_metadata)),
+        indexed=frozenset(_keys(indexed_metadata)),
         timeout=_seconds("timeout", timeout),
     )
 
@@ -93,13 +94,18 @@ def refuse_unknown(options: dict[str, Any]) -> None:
 def _database(name: Any) -> str | None:
     if name is None:
         return None
-    if not _is_name(name) or len(name.encode()) > 63 or set(name) & set('/\\. "$\0'):
+    if not _is_name(name) or len(name.encode()) > _MOST_DATABASE_BYTES or set(name) & set('/\\. "$\0'):
         raise ConfigurationError(f"database={name!r} is not the name of a MongoDB database.")
     return str(name)
 
 
 def _prefix(prefix: Any) -> str:
-    if not isinstance(prefix, str) or len(prefix) > 60 or set(prefix) & set("$\0") or prefix.startswith(("system.", ".")):
+    if (
+        not isinstance(prefix, str)
+        or len(prefix) > _MOST_PREFIX
+        or set(prefix) & set("$\0")
+        or prefix.startswith(("system.", "."))
+    ):
         raise ConfigurationError(f"collection_prefix={prefix!r} cannot start the name of a collection.")
     return prefix
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from docstore_saver.calls import Call, Document, aggregate, distinct, find
-from docstore_saver.documents import Place, checkpoint_key, part_key
-from docstore_saver.facets import Digest, wanted
+from docstore_saver.calls import Call, Document, aggregate, distinct, find, replace_one
+from docstore_saver.documents import FORMAT, Place, checkpoint_key, part_key
+from docstore_saver.facets import Digest, key_digest, wanted
 
 NEWEST_FIRST = [("checkpoint_id", -1)]
+SETTINGS_ID = "settings"
 
 # All that a child takes over from its parent; the two fields that can be long stay where they are.
 _HEAD_FIELDS = {"values": 0, "metadata": 0}
@@ -37,7 +38,8 @@ def namespace(place: Place) -> Document:
 
 
 def checkpoint(place: Place) -> Document:
-    return {"_id": checkpoint_key(place), **thread(place.tenant, place.thread_id)}
+    # The key fields stand beside the _id, so that a document in another's place is not taken for it.
+    return {"_id": checkpoint_key(place), **namespace(place), "checkpoint_id": place.checkpoint_id}
 
 
 def by_id(document: Document) -> Document:
@@ -119,16 +121,17 @@ def older_stamp(place: Place, oldest: datetime, stamp: datetime) -> Document:
     return {**thread(place.tenant, place.thread_id), "active_at": {"$gt": oldest, "$lt": stamp}}
 
 
-def facet_clauses(filter: Mapping[Any, Any], digest: Digest | None, indexed: frozenset[str]) -> list[Document]:
+def facet_clauses(filter: Mapping[Any, Any], digests: list[Digest], indexed: frozenset[str]) -> list[Document]:
     """What the server can decide of a metadata filter; empty where it can decide nothing."""
-    if digest is None:
+    if not digests:
         return []
+    known = [digest.name for digest in digests]
     clauses: list[Document] = []
-    for key, facets in wanted(filter, digest):
-        clauses.append({"facets": {"$in": facets}})
+    for key, facets in wanted(filter, digests).items():
+        clauses.append({"$or": [{"facets": {"$in": facets}}, {"facets_by": {"$nin": known}}]})
         if key in indexed:
-            # null finds the rows that were written before the key was indexed
-            clauses.append({f"indexed.{key}": {"$in": [*facets, None]}})
+            # null finds the rows that were written without this key's index
+            clauses.append({f"indexed.{key_digest(key)}": {"$in": [*facets, None]}})
     return clauses
 
 
@@ -191,3 +194,11 @@ def delta_writes(place: Place, ids: Sequence[str], channels: Sequence[str]) -> C
 def page(query: Document, limit: int) -> Call:
     """A page of checkpoints, newest first."""
     return find("checkpoints", query, sort=NEWEST_FIRST, limit=limit)
+
+
+def settings() -> Call:
+    return find("values", {"_id": SETTINGS_ID}, limit=1)
+
+
+def ttl_settings(seconds: int | None) -> Call:
+    return replace_one("values", {"_id": SETTINGS_ID}, {"_id": SETTINGS_ID, "format": FORMAT, "ttl": seconds})

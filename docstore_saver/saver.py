@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )
-from typing_extensions import Self
 
 from docstore_saver.base import SaverBase
 from docstore_saver.calls import Plan
@@ -47,7 +46,11 @@ class DocStoreSaver(SaverBase):
         self._engine.close()
 
     def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint; answers the config that leads back to it."""
         stored, plan = self._plan_put(config, checkpoint, metadata, new_versions)
@@ -94,7 +97,11 @@ class DocStoreSaver(SaverBase):
         await self._engine.arun(self.close)
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """`put` in the saver's thread pool."""
         return await self._engine.arun(lambda: self.put(config, checkpoint, metadata, new_versions))
@@ -134,7 +141,7 @@ class DocStoreSaver(SaverBase):
         return await self._engine.arun(lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     def _run(self, plan: Plan[T]) -> T:
-        return self._engine.run(plan, self._plan_setup)
+        return self._engine.run(plan, self._plan_first_use)
 
     def _iterate(self, listing: Listing) -> Iterator[CheckpointTuple]:
         while (item := self._run(listing.next())) is not None:

@@ -25,6 +25,7 @@ V = TypeVar("V")
 TOUCH_SECONDS = 600.0
 """How long a stored or touched value may be referred to again without asking (docs/format.md, section 5)."""
 MOST_GRACE = timedelta(hours=1)
+_STEPS = 10
 
 
 class LruCache(Generic[K, V]):
@@ -82,23 +83,21 @@ class Ttl:
 
     @property
     def expire_after_seconds(self) -> int:
-        return self.seconds + self.grace
-
-    @classmethod
-    def from_index(cls, expire_after_seconds: int) -> Ttl:
-        grace = int(MOST_GRACE.total_seconds())
-        if expire_after_seconds <= 2 * grace:
-            return cls(-(-expire_after_seconds // 2))
-        return cls(expire_after_seconds - grace)
+        """For the TTL indexes: a step more than readers wait, and grace."""
+        return self.seconds + -(-self.seconds // _STEPS) + self.grace
 
     def stamp(self, time: datetime) -> datetime:
         """The time rounded up to the next step of ttl / 10, so that a thread's documents share one stamp."""
-        step = timedelta(seconds=self.seconds) / 10
-        epoch = datetime(1970, 1, 1)
+        step = timedelta(seconds=self.seconds) / _STEPS
+        epoch = datetime(1970, 1, 1)  # noqa: DTZ001  # as BSON has it: UTC without a zone
         return epoch + -(-(time - epoch) // step) * step
 
     def is_over(self, active_at: datetime | None, time: datetime) -> bool:
         return active_at is not None and active_at + timedelta(seconds=self.seconds) <= time
+
+    def is_going(self, active_at: datetime | None, time: datetime) -> bool:
+        """Whether grace has passed too, and the server may soon take the thread apart."""
+        return active_at is not None and active_at + timedelta(seconds=self.seconds + self.grace) <= time
 
 
 @dataclass
@@ -109,18 +108,18 @@ class SharedState:
     ttl: Ttl | None = None
     """The option's, else (after setup) the store's."""
     heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(2048))
-    touched: LruCache[tuple[str, str], float] = field(default_factory=lambda: LruCache(32768))
-    """(tenant, value_id) -> `time.monotonic()` of the last time this process stored or touched the value."""
+    touched: LruCache[tuple[str, str, str], float] = field(default_factory=lambda: LruCache(32768))
+    """(tenant, thread_id, value_id) -> `time.monotonic()` of when this process last stored or touched the value."""
     stamps: LruCache[tuple[str, str], datetime] = field(default_factory=lambda: LruCache(8192))
     """(tenant, thread_id) -> the `active_at` that this process last lifted the thread to."""
 
-    def touch(self, tenant: str, value_ids: Iterable[str]) -> None:
+    def touch(self, place: Place, value_ids: Iterable[str]) -> None:
         moment = time.monotonic()
         for value_id in value_ids:
-            self.touched.put((tenant, value_id), moment)
+            self.touched.put((place.tenant, place.thread_id, value_id), moment)
 
-    def is_fresh(self, tenant: str, value_id: str) -> bool:
-        touched = self.touched.get((tenant, value_id))
+    def is_fresh(self, place: Place, value_id: str) -> bool:
+        touched = self.touched.get((place.tenant, place.thread_id, value_id))
         return touched is not None and time.monotonic() - touched < TOUCH_SECONDS
 
     def forget_thread(self, tenant: str, thread_id: str) -> None:
@@ -138,7 +137,7 @@ class Scope:
     inline_limit: int
     delta_strategy: str
     indexed: frozenset[str]
-    """Key digests of the metadata keys in `indexed_metadata`."""
+    """The metadata keys in `indexed_metadata`."""
 
     @property
     def dialect(self) -> Dialect:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from docstore_saver import calls
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import INTERRUPT
+
+from docstore_saver import calls, queries
 from docstore_saver.calls import COLLECTIONS, CollectionName, Document, Plan
-from docstore_saver.dialects import INDEX_CONFLICT_CODES, UNAUTHORIZED_CODES
+from docstore_saver.dialects import INDEX_CONFLICT_CODES, INDEX_NOT_FOUND_CODES, UNAUTHORIZED_CODES
 from docstore_saver.documents import now
 from docstore_saver.errors import ConfigurationError, StorageError
+from docstore_saver.facets import key_digest
+from docstore_saver.plans import ttl
 from docstore_saver.state import Scope, Ttl
 
 logger = logging.getLogger("docstore_saver")
@@ -26,7 +31,8 @@ def setup(scope: Scope) -> Plan[None]:
         ConfigurationError: the collections belong to another saver.
     """
     yield from _require_ours(scope)
-    yield from _settle_ttl(scope)
+    old = yield from ttl.adopt(scope)
+    yield from _settle_ttl(scope, old)
     for collection in COLLECTIONS:
         yield from _create(collection, _indexes(scope, collection))
 
@@ -49,36 +55,36 @@ def _maker(document: Document) -> str:
     return "another application"
 
 
-def _settle_ttl(scope: Scope) -> Plan[None]:
-    """Without a ttl of its own the saver takes the store's; with one, the store takes the saver's."""
-    try:
-        rows = yield calls.list_indexes("checkpoints")
-    except StorageError as error:
-        if error.code not in UNAUTHORIZED_CODES:
-            raise
+def _settle_ttl(scope: Scope, old: Ttl | None) -> Plan[None]:
+    """The store takes the saver's ttl."""
+    new = scope.state.ttl
+    if new is None or new == old:
         return
-    found = next((row["expireAfterSeconds"] for row in rows if row["name"] == TTL_INDEX), None)
-    if scope.state.ttl is None:
-        scope.state.ttl = Ttl.from_index(found) if found is not None else None
-    elif found is None:
-        yield from _switch_on(scope.state.ttl)
-    elif found != scope.state.ttl.expire_after_seconds:
-        yield from _change(scope, found, scope.state.ttl.expire_after_seconds)
+    if old is None:
+        yield from _stamp_all(new)
+    else:
+        yield from _change(scope, old, new)
+    yield queries.ttl_settings(new.seconds)
 
 
-def _switch_on(ttl: Ttl) -> Plan[None]:
+def _stamp_all(new: Ttl) -> Plan[None]:
     """Give older documents a stamp before the index exists, so that a thread expires as a whole."""
     for collection in reversed(COLLECTIONS):
-        yield calls.update_many(collection, {"active_at": None}, {"$set": {"active_at": ttl.stamp(now())}})
+        unstamped = {"active_at": None, "_id": {"$ne": queries.SETTINGS_ID}}
+        yield calls.update_many(collection, unstamped, {"$set": {"active_at": new.stamp(now())}})
 
 
-def _change(scope: Scope, old: int, new: int) -> Plan[None]:
+def _change(scope: Scope, old: Ttl, new: Ttl) -> Plan[None]:
     """At no moment may a value expire before the checkpoint that needs it."""
-    for collection in COLLECTIONS if new < old else reversed(COLLECTIONS):
-        if scope.dialect.modify_index:
-            yield calls.modify_index(collection, TTL_INDEX, expire_after_seconds=new)
-        else:
-            yield calls.drop_index(collection, TTL_INDEX)
+    for collection in COLLECTIONS if new.seconds < old.seconds else reversed(COLLECTIONS):
+        try:
+            if scope.dialect.modify_index:
+                yield calls.modify_index(collection, TTL_INDEX, expire_after_seconds=new.expire_after_seconds)
+            else:
+                yield calls.drop_index(collection, TTL_INDEX)
+        except StorageError as error:
+            if error.code not in INDEX_NOT_FOUND_CODES:
+                raise
 
 
 def _create(collection: CollectionName, models: Sequence[Document]) -> Plan[None]:
@@ -109,12 +115,13 @@ def _indexes(scope: Scope, collection: CollectionName) -> list[Document]:
         "checkpoints": [
             _unique("tenant", "thread_id", "checkpoint_ns", "checkpoint_id"),
             {"name": "newest", "keys": [("tenant", 1), ("checkpoint_id", -1)]},
-            {"name": "run", "keys": [("tenant", 1), ("run_id", 1)]},
+            _runs(scope),
             *(_facet(key) for key in sorted(scope.indexed)),
         ],
         "writes": [
             _unique("tenant", "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
-            _interrupts(scope.dialect.partial_index),
+            _runs(scope),
+            _interrupts(scope),
         ],
         "values": [_unique("tenant", "thread_id", "value_id", "n")],
     }[collection]
@@ -129,14 +136,20 @@ def _unique(*fields: str) -> Document:
 
 
 def _facet(key: str) -> Document:
-    return {"name": f"facet_{key}", "keys": [("tenant", 1), (f"indexed.{key}", 1), ("checkpoint_id", -1)]}
+    name = key_digest(key)
+    return {"name": f"facet_{name}", "keys": [("tenant", 1), (f"indexed.{name}", 1), ("checkpoint_id", -1)]}
 
 
-def _interrupts(partial: bool) -> Document:
-    if partial:
-        return {
-            "name": "interrupt",
-            "keys": [("tenant", 1), ("checkpoint_id", -1)],
-            "partialFilterExpression": {"channel": "__interrupt__"},
-        }
-    return {"name": "interrupt", "keys": [("tenant", 1), ("channel", 1), ("checkpoint_id", -1)]}
+def _runs(scope: Scope) -> Document:
+    model: Document = {"name": "run", "keys": [("tenant", 1), ("run_id", 1)]}
+    if scope.dialect.partial_index:
+        model["partialFilterExpression"] = {"run_id": {"$gt": ""}}
+    return model
+
+
+def _interrupts(scope: Scope) -> Document:
+    interrupt = WRITES_IDX_MAP[INTERRUPT]
+    if scope.dialect.partial_index:
+        keys = [("tenant", 1), ("checkpoint_id", -1)]
+        return {"name": "interrupt", "keys": keys, "partialFilterExpression": {"idx": interrupt}}
+    return {"name": "interrupt", "keys": [("tenant", 1), ("idx", 1), ("checkpoint_id", -1)]}

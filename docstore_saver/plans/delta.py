@@ -20,7 +20,7 @@ from docstore_saver.calls import Call, Compute, Document, Group, Plan
 from docstore_saver.codec import unpack_channels
 from docstore_saver.dialects import TOO_MUCH_CODES
 from docstore_saver.documents import Place, Reference, references
-from docstore_saver.errors import StorageError, UnsupportedByServerError
+from docstore_saver.errors import IncompleteCheckpointError, StorageError, UnsupportedByServerError
 from docstore_saver.plans import heads, values
 from docstore_saver.plans.read import read_write, sorted_writes
 from docstore_saver.state import Scope
@@ -46,13 +46,14 @@ class Chain:
     seeds: dict[str, Document] = field(default_factory=dict)
     """For each channel the link document that has its value."""
     seen: set[str] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Channels whose chain ended at an ancestor that does not exist, and its id."""
 
     def visit(self, link: Document) -> None:
         """Take the next ancestor into the chain."""
-        id = link["checkpoint_id"]
-        self.seen.add(id)
+        self.seen.add(link["checkpoint_id"])
         for channel in self.remaining:
-            self.ids.setdefault(channel, []).append(id)
+            self.ids.setdefault(channel, []).append(link["checkpoint_id"])
         for channel in self.remaining.intersection(link["stored"]):
             self.seeds[channel] = link
             self.remaining.discard(channel)
@@ -74,6 +75,7 @@ def history(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[Mapping
             yield from _look_up_or_scan(scope, chain, [])
         else:
             yield from _scan(scope, chain, page)
+        yield from _require_whole(chain)
     return (yield from _collect(scope, chain, channels))
 
 
@@ -117,7 +119,7 @@ def _scan(scope: Scope, chain: Chain, page: list[Document]) -> Plan[None]:
         wanted = chain.next_id
         page = yield queries.links(chain.place, wanted, size)
         if not page or page[0]["checkpoint_id"] != wanted:
-            chain.next_id = None  # the ancestor does not exist
+            chain.missing = dict.fromkeys(chain.remaining, str(wanted))
             return
 
 
@@ -136,7 +138,7 @@ def _look_up_or_scan(scope: Scope, chain: Chain, page: list[Document]) -> Plan[N
 
 def _look_up(scope: Scope, chain: Chain) -> Plan[None]:
     """The server follows the links, for each channel up to the checkpoint that holds its value."""
-    rounds = {channel: chain.next_id for channel in sorted(chain.remaining)}
+    rounds = dict.fromkeys(sorted(chain.remaining), chain.next_id)
     found: dict[str, list[Document]] = {channel: [] for channel in rounds}
     ends: dict[str, str] = {}
     while rounds:
@@ -165,6 +167,8 @@ def _look_up(scope: Scope, chain: Chain) -> Plan[None]:
         if seed is not None:
             ids.append(seed["checkpoint_id"])
             chain.seeds[channel] = seed
+        elif channel in ends:
+            chain.missing[channel] = ends[channel]
     chain.remaining.clear()
 
 
@@ -184,25 +188,37 @@ def _follow(start: str | None, links: list[Document], met: set[str]) -> list[Doc
     return following
 
 
-def _collect(
-    scope: Scope, chain: Chain | None, channels: Sequence[str]
-) -> Plan[Mapping[str, DeltaChannelHistory]]:
+def _require_whole(chain: Chain) -> Plan[None]:
+    """A chain that breaks off is LangGraph's business, unless it loses what a delta channel is rebuilt from."""
+    if not chain.missing:
+        return
+    for target in (yield queries.head(chain.place)):
+        needed = {entry["channel"] for entry in target["delta"]} - set(target["stored"])
+        for channel in sorted(needed & chain.missing.keys()):
+            raise IncompleteCheckpointError(
+                f"The delta channel {channel!r} is rebuilt from checkpoint {chain.missing[channel]!r}, which does not "
+                "exist any more. The state cannot be restored whole, so none is given. check(repair=True) removes "
+                "checkpoints that cannot be completed."
+            )
+
+
+def _collect(scope: Scope, chain: Chain | None, channels: Sequence[str]) -> Plan[Mapping[str, DeltaChannelHistory]]:
     """The writes along the chain, oldest first, and the seeds; all that does not depend on one another together."""
     result: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
     if chain is None:
         return result
     seed_refs, inline = _seed_references(chain)
-    every = list(dict.fromkeys(id for ids in chain.ids.values() for id in ids))
+    every = list(dict.fromkeys(ancestor for ids in chain.ids.values() for ancestor in ids))
     chunks = [every[at : at + MOST_IDS] for at in range(0, len(every), MOST_IDS)]
     calls = [queries.delta_writes(chain.place, chunk, channels) for chunk in chunks]
-    calls += [queries.inline_values(chain.place.at(id)) for id in sorted(set(inline.values()))]
+    calls += [queries.inline_values(chain.place.at(seed)) for seed in sorted(set(inline.values()))]
     located = [(chain.place.thread_id, ref) for ref in seed_refs.values()]
     seeds, answers = yield from values.load_beside(scope, chain.place.tenant, located, _decode(scope), calls)
     rows = [row for answer in answers[len(chunks) :] for row in answer]
     for channel, ref in seed_refs.items():
         result[channel]["seed"] = seeds[chain.place.thread_id, ref.value_id]
     for row in rows:
-        wanted = [channel for channel, id in inline.items() if id == row["checkpoint_id"]]
+        wanted = [channel for channel, seed in inline.items() if seed == row["checkpoint_id"]]
         for channel, value in (yield from _inline_seeds(scope, row, wanted)).items():
             result[channel]["seed"] = value
     writes = [write for answer in answers[: len(chunks)] for write in answer]
@@ -238,9 +254,7 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
     by_id: dict[str, list[Document]] = {}
     for write in sorted_writes(writes):
         by_id.setdefault(write["checkpoint_id"], []).append(write)
-    located = [
-        (write["thread_id"], Reference.from_document(write["ref"])) for write in writes if write["ref"]
-    ]
+    located = [(write["thread_id"], Reference.from_document(write["ref"])) for write in writes if write["ref"]]
     typed = yield from values.load(scope, chain.place.tenant, located, lambda _, typed: typed)
 
     def value_of(ref: Reference) -> Any:
@@ -249,8 +263,8 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
     def replay(ids: Sequence[str], channel: str) -> list[PendingWrite]:
         return [
             read_write(scope, write, value_of)
-            for id in reversed(ids)
-            for write in by_id.get(id, ())
+            for ancestor in reversed(ids)
+            for write in by_id.get(ancestor, ())
             if write["channel"] == channel
         ]
 

@@ -20,7 +20,7 @@ from docstore_saver.documents import (
     version_text,
 )
 from docstore_saver.errors import IncompleteCheckpointError, ThreadExpiredError
-from docstore_saver.plans import values
+from docstore_saver.plans import ttl, values
 from docstore_saver.state import Head, Scope
 
 NO_HEAD = Head({}, {}, {}, 0.0)
@@ -36,6 +36,8 @@ def head_of(scope: Scope, parent: Place) -> Plan[Head]:
     if known is not None and not _may_have_expired(scope, known):
         return known
     rows = yield queries.head(parent)
+    if rows:
+        yield from ttl.notice(scope, rows[0])
     if not rows or _is_expired(scope, rows[0]):
         if known is not None:
             raise ThreadExpiredError
@@ -69,8 +71,7 @@ def inline_values(scope: Scope, parent: Place) -> Plan[dict[str, Typed]]:
 
 def open_field(scope: Scope, document: Document, field: str) -> Plan[Typed]:
     """A checkpoint's `core`, `values` or `metadata`, wherever it lies; its seal here is checked in either case."""
-    require_format(document)
-    typed = scope.codec.open(document[field], checkpoint_context(document, field))
+    typed = open_payload(scope, document, field)
     spilled = spilled_field(document, field)
     if spilled is None:
         return typed
@@ -79,18 +80,26 @@ def open_field(scope: Scope, document: Document, field: str) -> Plan[Typed]:
     return fetched[thread_id, spilled.value_id]
 
 
+def open_payload(scope: Scope, document: Document, field: str) -> Typed:
+    """Check the seal of a field and answer what lies in the document itself: nothing, for one that was moved out."""
+    require_format(document)
+    if field not in document:
+        raise IncompleteCheckpointError(
+            f"The checkpoint {document['checkpoint_id']!r} is kept only for its descendants; its {field} are gone."
+        )
+    return scope.codec.open(document[field], checkpoint_context(document, field))
+
+
 def spilled_field(document: Document, field: str) -> Reference | None:
     return next((ref for ref in references(document) if ref.field == field), None)
 
 
 def _may_have_expired(scope: Scope, head: Head) -> bool:
-    ttl = scope.state.ttl
-    return ttl is not None and time.monotonic() - head.seen > ttl.grace
+    limit = scope.state.ttl
+    return limit is not None and time.monotonic() - head.seen > limit.grace
 
 
 def _is_expired(scope: Scope, document: Document) -> bool:
     """Whether the server may already be taking the thread apart."""
-    ttl, active_at = scope.state.ttl, document["active_at"]
-    if ttl is None or active_at is None:
-        return False
-    return bool((now() - active_at).total_seconds() >= ttl.expire_after_seconds)
+    limit = scope.state.ttl
+    return limit is not None and limit.is_going(document["active_at"], now())

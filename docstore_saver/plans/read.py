@@ -17,15 +17,13 @@ from docstore_saver.dialects import TOO_MUCH_CODES
 from docstore_saver.documents import (
     Place,
     Reference,
-    checkpoint_context,
-    now,
     place_of,
     references,
     require_format,
     write_context,
 )
 from docstore_saver.errors import StorageError, UnsupportedByServerError
-from docstore_saver.plans import heads, values
+from docstore_saver.plans import heads, ttl, values
 from docstore_saver.state import Scope
 
 PAGE = 200
@@ -40,7 +38,10 @@ ValueOf = Callable[[Reference], Any]
 def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[CheckpointTuple | None]:
     """One checkpoint by id, or the latest of the namespace."""
     document = yield from _fetch(scope, place)
-    if document is None or is_over(scope, document):
+    if document is None:
+        return None
+    yield from ttl.notice(scope, document)
+    if ttl.is_over(scope, document):
         return None
     decoded = yield from values.load(scope, place.tenant, row_values(document), partial(_decode, scope))
     tuple_ = yield Compute(
@@ -134,9 +135,7 @@ class Listing:
         self._ready, wanted = self._groups.popleft()
         self._typed.clear()
         if wanted:
-            self._typed = yield from values.load(
-                self._scope, self._query.tenant, wanted, lambda _, whole: whole
-            )
+            self._typed = yield from values.load(self._scope, self._query.tenant, wanted, lambda _, whole: whole)
 
     def _read_page(self) -> Plan[bool]:
         """Fetch the next page; False where there is none. The page may turn out empty (expired rows)."""
@@ -151,7 +150,7 @@ class Listing:
         tied = [row["_id"] for row in rows if row["checkpoint_id"] == last]
         self._passed = self._passed + tied if last == self._upper else tied
         self._upper = last
-        rows = [row for row in rows if not is_over(self._scope, row)]
+        rows = [row for row in rows if not ttl.is_over(self._scope, row)]
         if rows:
             yield from self._attach_writes(rows)
         self._rows.extend(rows)
@@ -196,7 +195,8 @@ class Listing:
             query["_id"] = {"$nin": self._passed}
         if bounds:
             query["checkpoint_id"] = bounds
-        clauses = queries.facet_clauses(asked.filter or {}, self._scope.codec.digest, self._scope.indexed)
+        digest = self._scope.codec.digest
+        clauses = queries.facet_clauses(asked.filter or {}, [digest] if digest else [], self._scope.indexed)
         if clauses:
             query["$and"] = clauses
         return query
@@ -209,19 +209,12 @@ def row_values(document: Document) -> list[values.Located]:
     return [(document["thread_id"], ref) for ref in refs]
 
 
-def is_over(scope: Scope, document: Document) -> bool:
-    """Whether the document's time to live has passed, though the server may not have removed it yet."""
-    require_format(document)
-    ttl = scope.state.ttl
-    return ttl is not None and ttl.is_over(document["active_at"], now())
-
-
 def assemble(scope: Scope, document: Document, value_of: ValueOf, config: MakeConfig) -> CheckpointTuple:
     """A CheckpointTuple from a document, its writes and its values."""
     fields = {ref.field: ref for ref in references(document) if ref.field != "channel"}
 
     def read(name: str) -> Any:
-        typed = scope.codec.open(document[name], checkpoint_context(document, name))
+        typed = heads.open_payload(scope, document, name)
         if name in fields:
             return value_of(fields[name])
         return unpack_channels(typed) if name == "values" else scope.codec.loads(typed)

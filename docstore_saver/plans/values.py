@@ -16,10 +16,10 @@ from docstore_saver.documents import (
     Reference,
     Version,
     common_fields,
-    new_value_id,
     now,
     part_context,
     part_key,
+    random_id,
     require_format,
     version_text,
 )
@@ -55,7 +55,7 @@ class ValueBatch:
         kind, data = typed
         part_bytes = self._scope.dialect.part_bytes
         reference = Reference(
-            field, channel, version_text(version), new_value_id(), max(1, -(-len(data) // part_bytes)), len(data)
+            field, channel, version_text(version), random_id(), max(1, -(-len(data) // part_bytes)), len(data)
         )
         limit = min(MOST_BATCH_BYTES, max(BATCH_BYTES, len(data)))
         for n in range(reference.parts):
@@ -75,7 +75,7 @@ class ValueBatch:
         if documents:
             yield calls.insert_many("values", documents)
             heads = [document["value_id"] for document in documents if document["n"] == 0]
-            self._scope.state.touch(self._place.tenant, heads)
+            self._scope.state.touch(self._place, heads)
 
     def _part(self, reference: Reference, n: int) -> Document:
         document = {
@@ -87,9 +87,10 @@ class ValueBatch:
             "field": reference.field,
             "channel": reference.channel,
             "version": reference.version,
+            "created_at": now(),
         }
         if n == 0:
-            document["touched_at"] = now()
+            document["touched_at"] = document["created_at"]
         return document
 
 
@@ -99,7 +100,7 @@ def touch(scope: Scope, place: Place, references: Iterable[Reference]) -> Plan[s
     A value that this process stored or touched lately is safe from collection for the collector's grace and costs no
     command (docs/format.md, section 5).
     """
-    stale = {ref.value_id for ref in references if not scope.state.is_fresh(place.tenant, ref.value_id)}
+    stale = {ref.value_id for ref in references if not scope.state.is_fresh(place, ref.value_id)}
     if not stale:
         return set()
     heads = queries.value_heads(place, sorted(stale))
@@ -107,7 +108,7 @@ def touch(scope: Scope, place: Place, references: Iterable[Reference]) -> Plan[s
     if (yield calls.update_many("values", heads, {"$set": {"touched_at": now()}})) < len(stale):
         found = yield calls.find("values", heads, projection={"value_id": 1})
         missing = stale - {document["value_id"] for document in found}
-    scope.state.touch(place.tenant, stale - missing)
+    scope.state.touch(place, stale - missing)
     return missing
 
 
@@ -181,9 +182,7 @@ def _fetches(unique: Mapping[tuple[str, str], Reference], part_bytes: int) -> It
         yield parts
 
 
-def _join(
-    scope: Scope, reference: Reference, documents: dict[int, Document], consume: Consume[R]
-) -> R:
+def _join(scope: Scope, reference: Reference, documents: dict[int, Document], consume: Consume[R]) -> R:
     chunks: list[bytes] = []
     kind = ""
     for n in range(reference.parts):

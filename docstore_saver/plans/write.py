@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from docstore_saver import calls, facets, queries
-from docstore_saver.calls import COLLECTIONS, Compute, Document, DuplicateKeys, Group, Plan
+from docstore_saver.calls import Compute, Document, DuplicateKeys, Group, Plan
 from docstore_saver.codec import EMPTY, Typed, looks_large, pack_channels
 from docstore_saver.documents import (
     Place,
@@ -23,17 +23,28 @@ from docstore_saver.documents import (
     is_text,
     now,
     parents_list,
+    random_id,
     version_text,
     write_context,
     write_key,
 )
 from docstore_saver.errors import IncompleteCheckpointError
-from docstore_saver.plans import heads, values
+from docstore_saver.plans import heads, ttl, values
 from docstore_saver.state import Head, Scope
 
 INLINE_BYTES = 64 * 1024
 """What one checkpoint document holds inline, all together."""
 _WORTH_MOVING = 512
+_INT64_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Whose writes they are."""
+
+    task_id: str
+    task_path: str
+    run_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +74,14 @@ def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
     parent = heads.NO_HEAD
     if new.parent_id is not None:
         parent = yield from heads.head_of(scope, new.place.at(new.parent_id))
-    stamp = yield from keep_alive(scope, new.place, new.parent_id is None)
+    stamp = yield from ttl.keep_alive(scope, new.place, is_root=new.parent_id is None)
     kept = yield from _inherited_references(scope, new, parent)
     batch = values.ValueBatch(scope, new.place, stamp)
     refs, inline = yield from _store_values(scope, new, batch, kept)
     inline.update((yield from _inherited_inline(scope, new, parent, {*inline, *refs})))
     stored = sorted({*refs, *inline})
     fields = yield from _serialise(scope, new, inline)
-    spilled = yield from _spill(batch, new, fields, inline)
+    spilled = yield from _spill(batch, fields)
     yield from batch.flush()
 
     document = _document(scope, new, parent, stamp, stored, [*refs.values(), *spilled])
@@ -83,11 +94,9 @@ def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
     heads.remember(scope, document, new.versions)
 
 
-def put_writes(
-    scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-) -> Plan[None]:
+def put_writes(scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], task: Task) -> Plan[None]:
     """Store a task's writes. The first write of (task, idx) wins; special channels replace."""
-    stamp = _stamp(scope)
+    stamp = ttl.stamp(scope)
     batch = values.ValueBatch(scope, place, stamp)
     documents: dict[int, Document] = {}
     for position, (channel, value) in enumerate(writes):
@@ -97,15 +106,16 @@ def put_writes(
         if len(typed[1]) >= scope.inline_limit:
             reference = yield from batch.add("write", channel, None, typed)
             typed = EMPTY
-        document = {
-            "_id": write_key(place, task_id, idx),
+        document: Document = {
+            "_id": write_key(place, task.task_id, idx),
             **common_fields(place, stamp),
             "checkpoint_id": place.checkpoint_id,
-            "task_id": task_id,
-            "task_path": task_path,
+            "task_id": task.task_id,
+            "task_path": task.task_path,
             "idx": idx,
             "channel": channel,
             "ref": reference.to_document() if reference else None,
+            "run_id": task.run_id,
             "created_at": now(),
         }
         document["value"] = scope.codec.seal(typed, write_context(document))
@@ -114,30 +124,6 @@ def put_writes(
     yield from batch.flush()
     for some in _batches(list(documents.values())):
         yield from _insert_writes(some)
-
-
-def keep_alive(scope: Scope, place: Place, is_root: bool) -> Plan[datetime | None]:
-    """Lift the thread's documents to the current step of its ttl, once a step, and answer the step.
-
-    Values first and checkpoints last, so that what a checkpoint needs never expires before it. A document that may
-    already be on its way out is left alone: a thread that starts anew must not bring half of its old self back.
-    """
-    stamp, ttl = _stamp(scope), scope.state.ttl
-    if stamp is None or ttl is None:
-        return None
-    thread = (place.tenant, place.thread_id)
-    if scope.state.stamps.get(thread) == stamp:
-        return stamp
-    age = timedelta(seconds=ttl.seconds if is_root else ttl.expire_after_seconds)
-    older = queries.older_stamp(place, now() - age, stamp)
-    for collection in reversed(COLLECTIONS):
-        yield calls.update_many(collection, older, {"$set": {"active_at": stamp}})
-    scope.state.stamps.put(thread, stamp)
-    return stamp
-
-
-def _stamp(scope: Scope) -> datetime | None:
-    return scope.state.ttl.stamp(now()) if scope.state.ttl else None
 
 
 def _insert_writes(documents: list[Document]) -> Plan[None]:
@@ -232,9 +218,7 @@ def _serialise(scope: Scope, new: NewCheckpoint, inline: dict[str, Typed]) -> Pl
     }
 
 
-def _spill(
-    batch: values.ValueBatch, new: NewCheckpoint, fields: dict[str, Typed], inline: dict[str, Typed]
-) -> Plan[list[Reference]]:
+def _spill(batch: values.ValueBatch, fields: dict[str, Typed]) -> Plan[list[Reference]]:
     """Move whole fields to the values collection until the document is lean."""
     spilled = []
     for name in ("metadata", "core", "values"):
@@ -254,12 +238,13 @@ def _document(
     refs: list[Reference],
 ) -> Document:
     place, metadata = new.place, new.metadata
-    carried = facets.facets(metadata, scope.codec.digest)
-    document = {
+    facets_by, carried = facets.facets(metadata, scope.codec.digest)
+    document: Document = {
         "_id": checkpoint_key(place),
         **common_fields(place, stamp),
         "checkpoint_id": place.checkpoint_id,
         "parent_checkpoint_id": new.parent_id,
+        "put_id": random_id(),
         "parents": parents_list(metadata.get("parents")),
         "run_id": new.run_id,
         "source": _exact(metadata.get("source"), str),
@@ -269,13 +254,16 @@ def _document(
         "refs": [ref.to_document() for ref in refs],
         "delta": _delta(new, parent),
         "facets": carried,
+        "facets_by": facets_by,
     }
-    if scope.indexed:
-        document["indexed"] = _indexed(scope.indexed, carried)
+    if scope.indexed and scope.codec.digest and facets_by != facets.NONE:
+        document["indexed"] = facets.indexed(metadata, scope.indexed, scope.codec.digest)
     return document
 
 
 def _seal(scope: Scope, document: Document, fields: dict[str, Typed]) -> None:
+    if scope.codec.binds:
+        fields = {**fields, "link": EMPTY}
     for name, typed in fields.items():
         document[name] = scope.codec.seal(typed, checkpoint_context(document, name))
     document["size"] = sum(len(document[name]["data"]) for name in fields)
@@ -303,20 +291,12 @@ def _supersteps(counter: Any) -> int:
         return 0
 
 
-def _indexed(keys: frozenset[str], carried: list[str]) -> dict[str, str]:
-    if carried == [facets.ANY]:
-        return dict.fromkeys(sorted(keys), facets.ANY)
-    by_key = {facets.key_of(facet): facet for facet in carried}
-    return {key: by_key.get(key, "") for key in sorted(keys)}
-
-
-def _exact(value: Any, kind: type) -> Any:
+def _exact(value: Any, kind: type[str | int]) -> str | int | None:
     """The value where it is exactly of this kind and BSON can hold it: these fields are for tools only."""
     if type(value) is not kind:
         return None
-    if kind is int:
-        return value if value.bit_length() < 64 else None
-    return value if is_text(value) else None
+    fits = is_text(value) if isinstance(value, str) else value.bit_length() < _INT64_BITS
+    return value if fits else None
 
 
 def _created_at(ts: Any) -> datetime:

@@ -28,7 +28,7 @@ def checkpoint(n: int, values: Mapping[str, Any] | None = None, versions: Mappin
         "id": checkpoint_id(n),
         "ts": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=n)).isoformat(),
         "channel_values": values,
-        "channel_versions": {name: n + 1 for name in values} if versions is None else dict(versions),
+        "channel_versions": dict.fromkeys(values, n + 1) if versions is None else dict(versions),
         "versions_seen": {},
         "updated_channels": None,
     }

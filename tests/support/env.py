@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import bson
 import pymongo
+
 from support.kinds import Kind
 from support.stores import Store
+
+T = TypeVar("T")
 
 
 class Env:
@@ -21,6 +25,7 @@ class Env:
         self.kind, self.database, self.uri = kind, database, uri
         self._raw_client = raw_client
         self._clients: list[Any] = []
+        self._runner: asyncio.Runner | None = None
 
     def open(self, **options: Any) -> Store:
         """A saver. On a server each has a client of its own, as another process would; embedded stores share theirs."""
@@ -48,26 +53,38 @@ class Env:
 
     def run(self, body: Callable[[], Coroutine[Any, Any, None]], *, in_loop: bool = False) -> None:
         """Run a body: in an event loop for an async kind, where none exists at all for a sync one (or `in_loop`)."""
-        if self.kind.is_async or in_loop:
-            asyncio.run(self._closing(body))
-            return
-        coroutine = self._closing(body)
+        if in_loop and not self.kind.is_async:
+            with self.session():
+                asyncio.run(body())
+        else:
+            with self.session():
+                self.do(body())
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Within it `do` runs coroutines one after another, on one event loop for an async kind."""
+        with asyncio.Runner() if self.kind.is_async else contextlib.nullcontext() as self._runner:
+            try:
+                yield
+            finally:
+                self.do(self._close())
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._runner is not None:
+            return self._runner.run(coroutine)
         try:
             coroutine.send(None)
-        except StopIteration:
-            return
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # StopIteration is untyped
         raise AssertionError("the body of a sync test suspended")
 
-    async def _closing(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await body()
-        finally:
-            if self.kind.needs_server:
-                for client in self._clients:
-                    closing = client.close()
-                    if inspect.isawaitable(closing):
-                        await closing
-                self._clients.clear()
+    async def _close(self) -> None:
+        if self.kind.needs_server:
+            for client in self._clients:
+                closing = client.close()
+                if inspect.isawaitable(closing):
+                    await closing
+            self._clients.clear()
 
 
 def scenario(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from support.kinds import Kind
 
+
 class Store:
     """A saver, seen through its sync or its async methods."""
 
