@@ -1,9 +1,9 @@
 # Needs Python 3.11 or newer, make and this checkout. Each target makes the environment that it works in.
 
 PYTHON ?= python3
-VERSIONS ?= 3.11 3.13
-WORKERS ?= 2
-ARGS ?=
+VERSIONS = 3.11 3.13
+WORKERS = 2
+ARGS =
 
 DEV = .venv
 DEMO = .venv-demo

@@ -43,14 +43,17 @@ _TOO_LARGE = (
 def translated(error: Exception, hosts: str) -> Exception:
     """Answer our error for a driver's, and any other error as it is."""
     if isinstance(error, PyMongoError) and error.timeout:
-        return _unavailable(error, hosts)
+        return _coded(_unavailable(error, hosts), error)
     for kinds, translate in _TRANSLATIONS:
         if isinstance(error, kinds):
-            ours = translate(error, hosts)
-            if isinstance(ours, StorageError) and ours.code is None:
-                ours.code = getattr(error, "code", None)
-            return ours
+            return _coded(translate(error, hosts), error)
     return error
+
+
+def _coded(ours: Exception, error: Exception) -> Exception:
+    if isinstance(ours, StorageError) and ours.code is None:
+        ours.code = getattr(error, "code", None)
+    return ours
 
 
 def _bulk(error: BulkWriteError, hosts: str) -> Exception:

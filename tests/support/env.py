@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import bson
 import pymongo
 
+from support.commands import Commands
 from support.kinds import Kind
 from support.stores import Store
 
@@ -23,6 +24,7 @@ class Env:
 
     def __init__(self, kind: Kind, database: str, uri: str, raw_client: pymongo.MongoClient[Any] | None) -> None:
         self.kind, self.database, self.uri = kind, database, uri
+        self.commands = Commands()
         self._raw_client = raw_client
         self._clients: list[Any] = []
         self._runner: asyncio.Runner | None = None
@@ -35,7 +37,7 @@ class Env:
     def client(self) -> Any:
         if self._clients and not self.kind.needs_server:
             return self._clients[0]
-        client = self.kind.make_client(self.uri)
+        client = self.kind.make_client(self.uri, event_listeners=[self.commands])
         self._clients.append(client)
         return client
 
@@ -45,7 +47,9 @@ class Env:
         if self._raw_client is not None:
             return self._raw_client[self.database]
         client = self.client()
-        return (client.delegate if self.kind.is_async else client)[self.database]
+        # mongomock-motor keeps the mongomock client that it wraps under a mangled name.
+        inner = getattr(client, "_AsyncMongoMockClient__client") if self.kind.is_async else client  # noqa: B009
+        return inner[self.database]
 
     def raw_bytes(self) -> bytes:
         """Everything that is stored."""

@@ -19,7 +19,7 @@ class Kind:
     """A client, and the face that it belongs to."""
 
     name: str
-    make_client: Callable[[str], Any]
+    make_client: Callable[..., Any]
     is_async: bool
     needs_server: bool
 
@@ -31,9 +31,9 @@ class Kind:
 PYMONGO = Kind("pymongo", pymongo.MongoClient, is_async=False, needs_server=True)
 ASYNC_PYMONGO = Kind("async-pymongo", pymongo.AsyncMongoClient, is_async=True, needs_server=True)
 MOTOR = Kind("motor", AsyncIOMotorClient, is_async=True, needs_server=True)
-MONGOMOCK = Kind("mongomock", lambda _: mongomock.MongoClient(), is_async=False, needs_server=False)
+MONGOMOCK = Kind("mongomock", lambda _, **__: mongomock.MongoClient(), is_async=False, needs_server=False)
 MONGOMOCK_MOTOR = Kind(
-    "mongomock-motor", lambda _: mongomock_motor.AsyncMongoMockClient(), is_async=True, needs_server=False
+    "mongomock-motor", lambda _, **__: mongomock_motor.AsyncMongoMockClient(), is_async=True, needs_server=False
 )
 
 ON_MONGOD = [PYMONGO, ASYNC_PYMONGO, MOTOR]
