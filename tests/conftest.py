@@ -7,6 +7,8 @@ starts is ended by the handle that started it. `DOCSTORE_TEST_URI` names another
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         mark = metafunc.definition.get_closest_marker("kinds")
         kinds = list(mark.args) if mark else KINDS
         metafunc.parametrize("env", kinds, ids=lambda kind: kind.name, indirect=True)
+
+
+def pytest_configure() -> None:
+    """A run that is told to end must still stop its servers."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ async def test_put(env: Env) -> None:
     assert env.commands.names(again) == ["insert checkpoints", "update checkpoints"]
 
 
-@pytest.mark.parametrize("value", [LARGE, _DeltaSnapshot(["small"]), "v" * (10 * MB), "v" * (40 * MB)])
+@pytest.mark.parametrize("value", [LARGE, _DeltaSnapshot(["small"]), "v" * (10 * MB), "v" * (20 * MB)])
 @scenario
 async def test_put_with_new_large_values_costs_two(env: Env, value: Any) -> None:
     store = await ready(env)

@@ -33,10 +33,10 @@ Loaded: TypeAlias = dict[tuple[str, str], R]
 Located: TypeAlias = tuple[str, Reference]
 """A reference with the thread that it belongs to: copies of a thread share value_ids."""
 
-# A command holds the parts and their BSON at once, so it stays small beside the values that it carries; one value
-# alone may fill a message (48 MB).
-BATCH_BYTES = 24 * MiB
-MOST_BATCH_BYTES = 44 * MiB
+# A command takes up to four times its bytes of memory (the parts, their BSON, the driver's message, the transport's
+# buffer), so values share commands of 10 MB, and only one large value alone may fill a larger one.
+BATCH_BYTES = 10 * MiB
+MOST_BATCH_BYTES = 24 * MiB
 FETCH_BYTES = 16 * MiB
 FETCH_PARTS = 1000
 _LARGE_BYTES = 64 * 1024

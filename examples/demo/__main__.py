@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The tree's lines are not in every terminal's alphabet.
+        sys.stdout.reconfigure(errors="replace")
     if asked.command == "all":
         asyncio.run(on_embedded())
         on_mongod(asked.data)

@@ -1,0 +1,104 @@
+"""A put that takes over a stored value, against a collector of values nobody refers to: every order of commands.
+
+The collector here follows docs/format.md, section 5: look for values without a reference, then delete each head by a
+delete whose own filter says that nobody touched it for the grace, then its parts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.builders import checkpoint, config, metadata
+from support.env import Env, scenario
+from support.interleave import Stepper, orders, run_in_order, runner_for
+from support.kinds import MONGOMOCK, PYMONGO
+from support.stores import Store
+
+from docstore_saver import calls
+from docstore_saver.calls import Plan
+from docstore_saver.documents import now
+from docstore_saver.errors import IncompleteCheckpointError
+from docstore_saver.state import SharedState
+
+pytestmark = pytest.mark.kinds(PYMONGO, MONGOMOCK)
+GRACE = timedelta(hours=1)
+VALUE = "v" * 400
+
+
+def collect(thread: str) -> Plan[None]:
+    """Delete the parent, then every value of the thread that no checkpoint refers to."""
+    of_thread = {"tenant": "", "thread_id": thread}
+    yield calls.delete_many("checkpoints", {**of_thread, "parent_checkpoint_id": None})
+    rows = yield calls.find("checkpoints", of_thread)
+    used = {ref["value_id"] for row in rows for ref in row["refs"]}
+    old = {"touched_at": {"$lt": now() - GRACE}}
+    for head in (yield calls.find("values", {**of_thread, "n": 0, **old})):
+        if head["value_id"] not in used and (yield calls.delete_many("values", {"_id": head["_id"], **old})):
+            yield calls.delete_many("values", {**of_thread, "value_id": head["value_id"]})
+
+
+async def prepare(env: Env, writer: Store, thread: str) -> Any:
+    """A parent with an old value of three parts, loaded by the process that will put its child."""
+    other = env.open(inline_limit=64)
+    at = await other.put(config(thread), checkpoint(0, {"big": VALUE, "x": 0}), metadata())
+    env.raw["docstore_values"].update_many({"thread_id": thread, "n": 0}, {"$set": {"touched_at": now() - 2 * GRACE}})
+    await writer.get(at)
+    return at
+
+
+def child(writer: Store, at: Any, *, gives_value: bool) -> Plan[None]:
+    state = {"x": 1, "big": VALUE} if gives_value else {"x": 1}
+    new = checkpoint(1, state, {"big": 1, "x": 2})
+    return writer.saver._plan_put(at, new, metadata(1), {"x": 2})[1]  # type: ignore[no-any-return]
+
+
+async def race(env: Env, *, gives_value: bool) -> list[str]:
+    """What a reader finds after each order: the whole child, or the error that refused it; never a hole."""
+    writer, reader = env.open(inline_limit=64), env.open()
+    runner = runner_for(writer.client, env.database, writer.saver._names)
+    length = [0, 0]
+    at = await prepare(env, writer, "count")
+    length[0] = Stepper(child(writer, at, gives_value=gives_value), runner).finish()
+    at = await prepare(env, writer, "count too")
+    length[1] = Stepper(collect("count too"), runner).finish()
+    assert length[1] >= 4, length
+    outcomes = []
+    # A put that has to store the value again sends two commands more.
+    for number, order in enumerate(orders(length[0] + 2, length[1])):
+        at = await prepare(env, writer, f"t{number}")
+        put = Stepper(child(writer, at, gives_value=gives_value), runner)
+        run_in_order(put, Stepper(collect(f"t{number}"), runner), order)
+        outcomes.append(await outcome(reader, f"t{number}", put))
+    return outcomes
+
+
+async def outcome(reader: Store, thread: str, put: Stepper) -> str:
+    if put.failure is not None:
+        return type(put.failure).__name__
+    try:
+        found = await reader.get(config(thread))
+    except IncompleteCheckpointError:
+        return "dangling"
+    return "whole" if found.checkpoint["channel_values"] == {"x": 1, "big": VALUE} else "wrong"
+
+
+@scenario
+async def test_a_child_that_has_the_value_is_whole_in_every_order(env: Env) -> None:
+    outcomes = await race(env, gives_value=True)
+    assert set(outcomes) == {"whole"}
+    assert len(outcomes) > 50
+
+
+@scenario
+async def test_a_child_without_the_value_is_whole_or_refused(env: Env) -> None:
+    outcomes = await race(env, gives_value=False)
+    assert set(outcomes) == {"whole", "IncompleteCheckpointError"}
+
+
+@scenario
+async def test_without_the_touch_references_would_dangle(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof that the two tests above can fail."""
+    monkeypatch.setattr(SharedState, "is_fresh", lambda *_: True)
+    assert "dangling" in await race(env, gives_value=True)
