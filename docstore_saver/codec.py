@@ -50,6 +50,9 @@ class Codec:
         encrypted = serde if type(serde) is EncryptedSerializer else None
         self._serde = encrypted.serde if encrypted else serde
         self._cipher = encrypted.cipher if encrypted else None
+        # isinstance on a protocol is slow, and most savers have no cipher.
+        binds = self._cipher is not None and isinstance(self._cipher, ContextCipher)
+        self._binding = cast("ContextCipher", self._cipher) if binds else None
         # Unkeyed digests of sealed metadata could be guessed, so only what lies in clear has them.
         self.digest: Digest | None = PLAIN if isinstance(serde, JsonPlusSerializer) else None
 
@@ -60,7 +63,7 @@ class Codec:
     @property
     def binds(self) -> bool:
         """Whether a seal also covers the plain fields of its document."""
-        return isinstance(self._cipher, ContextCipher)
+        return self._binding is not None
 
     def dumps(self, value: Any) -> Typed:
         kind, data = self._serde.dumps_typed(value)
@@ -82,8 +85,8 @@ class Codec:
         kind, data = typed
         if self._cipher is None:
             return {"type": kind, "data": data}
-        if isinstance(self._cipher, ContextCipher):
-            name, sealed = self._cipher.name, self._cipher.seal(data, _bytes(context, kind), kind)
+        if self._binding is not None:
+            name, sealed = self._binding.name, self._binding.seal(data, _bytes(context, kind), kind)
         else:
             name, sealed = self._cipher.encrypt(data)
         return {"type": kind, "cipher": name, "data": sealed}
@@ -104,8 +107,8 @@ class Codec:
                 "Give it the serde that the store was written with."
             )
         try:
-            if isinstance(self._cipher, ContextCipher) and name == self._cipher.name:
-                return kind, self._cipher.open(data, _bytes(context, kind), kind)
+            if self._binding is not None and name == self._binding.name:
+                return kind, self._binding.open(data, _bytes(context, kind), kind)
             return kind, cast("Any", self._cipher).decrypt(name, data)
         except DocStoreError:
             raise

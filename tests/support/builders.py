@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
 
 from support.stores import Store
 
@@ -61,3 +65,31 @@ def ids(tuples: Sequence[Any]) -> list[str]:
 
 def threads(tuples: Sequence[Any]) -> list[str]:
     return [item.config["configurable"]["thread_id"] for item in tuples]
+
+
+def whole_thread(thread: Any = "t") -> dict[str, Any]:
+    """A config that names no namespace."""
+    return {"configurable": {"thread_id": thread}}
+
+
+def written(item: Any) -> list[Any]:
+    """The values of a tuple's pending writes, in their order."""
+    return [value for _, _, value in item.pending_writes]
+
+
+class Story(TypedDict, total=False):
+    """A graph's state: two channels that replace and one that gathers."""
+
+    count: int
+    answer: Any
+    trail: Annotated[list[Any], operator.add]
+
+
+def pipeline(store: Store, **nodes: Callable[[Any], Any]) -> Any:
+    """A graph of `Story` on a store's saver, whose nodes run one after another."""
+    graph = StateGraph(Story)
+    for name, node in nodes.items():
+        graph.add_node(name, node)
+    for before, after in itertools.pairwise([START, *nodes, END]):
+        graph.add_edge(before, after)
+    return graph.compile(checkpointer=store.saver)
