@@ -1,8 +1,8 @@
 """Random histories on InMemorySaver and on ours: every answer must agree.
 
-Where InMemorySaver is not the measure: it orders a listing thread by thread
-and namespace by namespace, drops values
-outside `new_versions`, and shares blobs between equal versions of forks. So the histories use versions that are unique in a thread, and listings over several namespaces are compared without order.
+Where InMemorySaver is not the measure: it orders a listing thread by thread and namespace by namespace, drops values
+outside `new_versions`, and shares blobs between equal versions of forks. So the histories use versions that are unique
+in a thread, and listings over several namespaces are compared without order.
 """
 
 from __future__ import annotations
