@@ -29,10 +29,11 @@ _STEPS = 10
 
 
 class LruCache(Generic[K, V]):
-    """A bounded mapping that forgets what was used longest ago. Safe to share between threads."""
+    """A mapping of bounded weight that forgets what was used longest ago. Safe to share between threads."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
+        self._most, self._weigh = most, weigh
+        self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,15 +46,17 @@ class LruCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         with self._lock:
+            if key in self._entries:
+                self._weight -= self._weigh(self._entries.pop(key))
             self._entries[key] = value
-            self._entries.move_to_end(key)
-            if len(self._entries) > self._most:
-                self._entries.popitem(last=False)
+            self._weight += self._weigh(value)
+            while self._weight > self._most and len(self._entries) > 1:
+                self._weight -= self._weigh(self._entries.popitem(last=False)[1])
 
     def discard(self, unwanted: Callable[[K], bool]) -> None:
         with self._lock:
             for key in [key for key in self._entries if unwanted(key)]:
-                del self._entries[key]
+                self._weight -= self._weigh(self._entries.pop(key))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -69,6 +72,10 @@ class Head:
     delta: Mapping[str, int]
     seen: float
     """`time.monotonic()` of the read or the put."""
+
+    def weight(self) -> int:
+        """Roughly, the strings that it keeps."""
+        return 10 + 6 * len(self.refs) + 2 * len(self.inline) + len(self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class SharedState:
     dialect: Dialect
     ttl: Ttl | None = None
     """The option's, else (after setup) the store's."""
-    heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(2048))
+    heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(100_000, Head.weight))
     touched: LruCache[tuple[str, str, str], float] = field(default_factory=lambda: LruCache(32768))
     """(tenant, thread_id, value_id) -> `time.monotonic()` of when this process last stored or touched the value."""
     stamps: LruCache[tuple[str, str], datetime] = field(default_factory=lambda: LruCache(8192))

@@ -217,6 +217,8 @@ def _collect(scope: Scope, chain: Chain | None, channels: Sequence[str]) -> Plan
     rows = [row for answer in answers[len(chunks) :] for row in answer]
     for channel, ref in seed_refs.items():
         result[channel]["seed"] = seeds[chain.place.thread_id, ref.value_id]
+    if len(rows) < len(set(inline.values())):
+        raise IncompleteCheckpointError(f"The stored values of {sorted(inline)} were deleted while they were read.")
     for row in rows:
         wanted = [channel for channel, seed in inline.items() if seed == row["checkpoint_id"]]
         for channel, value in (yield from _inline_seeds(scope, row, wanted)).items():

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-import pytest
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from support.builders import checkpoint, config, metadata
 from support.env import Env, scenario
 from support.stores import Store
 
+STRATEGIES = ["auto", "graph_lookup", "scan"]
 
-@pytest.mark.parametrize("strategy", ["auto", "graph_lookup", "scan"])
+
 @scenario
-async def test_a_plain_value_is_a_seed_with_its_own_writes(env: Env, strategy: str) -> None:
+async def test_a_plain_value_is_a_seed_with_its_own_writes(env: Env) -> None:
     """The first writes after a channel became a delta channel lie at its last plain value (langgraph #8384, #8526)."""
     store = env.open()
     at = await store.put(config(), checkpoint(0, {"log": ["ancient"]}), metadata())
@@ -26,8 +27,7 @@ async def test_a_plain_value_is_a_seed_with_its_own_writes(env: Env, strategy: s
     await store.put_writes(at, [("notes", "other"), ("log", "behind it")], "task 2", "~1")
     head = await store.put(at, checkpoint(3, {}, {"log": 4}), metadata(3), {})
     await store.put_writes(head, [("log", "still pending")], "task 3", "~1")
-    reader = env.open(delta_strategy=strategy)
-    for where in (head, config()):
+    for reader, where in itertools.product([env.open(delta_strategy=name) for name in STRATEGIES], [head, config()]):
         found = await reader.history(where, ["log", "notes", "unknown"])
         assert found == {
             "log": {
@@ -61,19 +61,18 @@ def diary(store: Store) -> Any:
     return graph.compile(checkpointer=store.saver)
 
 
-@pytest.mark.parametrize("strategy", ["auto", "graph_lookup", "scan"])
 @scenario
-async def test_a_delta_graph_goes_on_in_new_processes_over_its_snapshots(env: Env, strategy: str) -> None:
+async def test_a_delta_graph_goes_on_in_new_processes_over_its_snapshots(env: Env) -> None:
     """After each restart the state is what the run held, at the head and in the history (langgraph #7634, #7586)."""
     expected: list[str] = []
     for n in range(7):
-        store = env.open(delta_strategy=strategy)
+        store = env.open(delta_strategy=STRATEGIES[n % 3])
         finished = await store.invoke(diary(store), {"log": [f"day {n}"]}, config())
         expected += [f"day {n}", f"{len(expected) + 1} so far"]
         assert finished["log"] == expected
-        other = env.open(delta_strategy=strategy)
+        other = env.open(delta_strategy=STRATEGIES[(n + 1) % 3])
         assert (await other.state(diary(other), config())).values["log"] == expected
-    reader = env.open(delta_strategy=strategy)
+    reader = env.open()
     history = await reader.state_history(diary(reader), config())
     lengths = [len(item.values.get("log", [])) for item in history]
     assert lengths[0] == len(expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from support.kinds import ASYNC_PYMONGO, MONGOMOCK_MOTOR, MOTOR, ON_MONGOD
 
 from docstore_saver import AsyncDocStoreSaver
 from docstore_saver.errors import WrongLoopError
+
+MOST_PAUSE = 0.25
+"""Seconds that an event loop may do nothing else."""
 
 
 @dataclass
@@ -65,15 +69,16 @@ def test_listing_leaves_the_event_loop_free(env: Env) -> None:
 
     async def body() -> None:
         store = env.open()
-        for at in await chain(store, 300, values=lambda n: {"x": str(n) * 2000}):
-            await store.put_writes(at, [("x", "w" * 200)], "task")
+        await chain(store, 250, values=lambda n: {"x": "v" * 2500})
 
         async def read() -> None:
-            assert len([item async for item in store.saver.alist(config())]) == 300
+            assert len([item async for item in store.saver.alist(config())]) == 250
 
         # A busy machine may hold one reading up; a loop that is blocked is blocked every time.
-        pauses = [await longest_pause(read()) for _ in range(3)]
-        assert min(pauses) < 0.25, pauses
+        pauses = [await longest_pause(read())]
+        while pauses[-1] >= MOST_PAUSE and len(pauses) < 4:
+            pauses.append(await longest_pause(read()))
+        assert pauses[-1] < MOST_PAUSE, pauses
 
     env.run(body, in_loop=True)
 
@@ -100,6 +105,8 @@ async def opened(env: Env) -> Any:
     return store
 
 
+# asyncio.run leaves a saver no time to close the client of its loop, and the driver complains of it.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.kinds(ASYNC_PYMONGO)
 def test_a_saver_with_its_own_client_works_in_every_event_loop(env: Env) -> None:
     """asyncio.run around each call is enough where the saver makes its clients itself (vibetuner #1575)."""
@@ -110,3 +117,5 @@ def test_a_saver_with_its_own_client_works_in_every_event_loop(env: Env) -> None
         found = asyncio.run(saver.aget_tuple(at))
         assert found is not None
         assert found.checkpoint["channel_values"] == {"x": 1}
+    del saver
+    gc.collect()  # here, where the complaints are not errors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.types import Command, interrupt
 from support.builders import checkpoint, config, metadata, pipeline, written
@@ -98,17 +97,18 @@ async def test_many_writes_of_one_call_keep_their_order(env: Env) -> None:
     assert (await store.list(config()))[0].pending_writes == expected
 
 
-@pytest.mark.parametrize("inline_limit", [16 * 1024, 0])
 @scenario
-async def test_empty_values_are_values(env: Env, inline_limit: int) -> None:
+async def test_empty_values_are_values(env: Env) -> None:
     """None, zeros and empty containers are stored as themselves, in state and in writes (langchain-aws #766)."""
     empty = {"a": None, "b": 0, "c": 0.0, "d": False, "e": "", "f": b"", "g": [], "h": {}, "i": [None], "j": {"": None}}
-    store = env.open(inline_limit=inline_limit)
-    at = await store.put(config(), checkpoint(0, empty), metadata())
-    await store.put_writes(at, list(empty.items()), "task")
-    found = await env.open().get(at)
-    in_writes = {channel: value for _, channel, value in found.pending_writes}
-    for values in (found.checkpoint["channel_values"], in_writes):
-        assert values == empty
-        assert {name: type(value) for name, value in values.items()} == {name: type(empty[name]) for name in empty}
-    assert [channel for _, channel, _ in found.pending_writes] == list(empty)
+    # Once inside the documents and once stored apart.
+    for n, inline_limit in enumerate((16 * 1024, 0)):
+        store = env.open(inline_limit=inline_limit)
+        at = await store.put(config(f"t{n}"), checkpoint(n, empty), metadata())
+        await store.put_writes(at, list(empty.items()), "task")
+        found = await env.open().get(at)
+        in_writes = {channel: value for _, channel, value in found.pending_writes}
+        for values in (found.checkpoint["channel_values"], in_writes):
+            assert values == empty
+            assert {name: type(value) for name, value in values.items()} == {name: type(empty[name]) for name in empty}
+        assert list(in_writes) == list(empty)
