@@ -176,6 +176,7 @@ def write_context(document: Document) -> list[Any]:
         document["task_id"],
         document["task_path"],
         document["idx"],
+        document["of"],
         document["channel"],
         document["run_id"],
         _rows([document["ref"]] if document["ref"] else [], Reference.__slots__),

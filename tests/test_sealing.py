@@ -221,6 +221,7 @@ BOUND = {
         "task_id": "other",
         "task_path": "~9",
         "idx": 7,
+        "of": 1,
         "channel": "other",
         "run_id": "other",
         "value.type": "json",

@@ -118,9 +118,9 @@ async def test_switching_on_over_old_data(env: Env) -> None:
 
 @scenario
 async def test_what_a_running_saver_stored_before_it_noticed(env: Env) -> None:
-    """A run goes on without a read while another process switches the ttl on. Its documents must not stay for ever,
+    """A run goes on without a read while another process switches the ttl on.
 
-    nor lose, after the ttl, the values that they refer to.
+    Its documents must not stay for ever, nor lose the values that they refer to when those are over.
     """
     running = env.open()
     stored = await chain(running, 1, values=lambda n: {"x": n, "large": LARGE})

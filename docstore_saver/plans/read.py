@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, writes_sort_key
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, PendingWrite, writes_sort_key
 
 from docstore_saver import facets, queries
 from docstore_saver.calls import Compute, Document, Group, Plan
@@ -229,8 +229,20 @@ def assemble(scope: Scope, document: Document, value_of: ValueOf, config: MakeCo
         checkpoint=checkpoint,
         metadata=read("metadata"),
         parent_config=config(place.at(parent)) if parent else None,
-        pending_writes=[read_write(scope, write, value_of) for write in sorted_writes(document["writes"])],
+        pending_writes=_pending_writes(scope, document["writes"], value_of),
     )
+
+
+def _pending_writes(scope: Scope, writes: list[Document], value_of: ValueOf) -> list[PendingWrite]:
+    """Without the writes of a call that was cut short: LangGraph would take the task for done and lose the rest."""
+    found = Counter(write["task_id"] for write in writes if write["idx"] >= 0)
+    pending = []
+    for write in sorted_writes(writes):
+        # Decoded in either case: a changed document must not pass for one that was cut short.
+        decoded = read_write(scope, write, value_of)
+        if write["idx"] < 0 or found[write["task_id"]] >= write["of"]:
+            pending.append(decoded)
+    return pending
 
 
 def sorted_writes(writes: list[Document]) -> list[Document]:

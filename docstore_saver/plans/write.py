@@ -99,6 +99,7 @@ def put_writes(scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], ta
     stamp = ttl.stamp(scope)
     batch = values.ValueBatch(scope, place, stamp)
     documents: dict[int, Document] = {}
+    regular = sum(channel not in WRITES_IDX_MAP for channel, _ in writes)
     for position, (channel, value) in enumerate(writes):
         idx = WRITES_IDX_MAP.get(channel, position)
         typed = yield Compute(partial(scope.codec.dumps, value), large=looks_large(value))
@@ -113,6 +114,7 @@ def put_writes(scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], ta
             "task_id": task.task_id,
             "task_path": task.task_path,
             "idx": idx,
+            "of": regular,
             "channel": channel,
             "ref": reference.to_document() if reference else None,
             "run_id": task.run_id,

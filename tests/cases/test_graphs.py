@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langgraph.graph import START, StateGraph
@@ -74,6 +74,12 @@ async def test_a_fork_goes_on_from_where_it_forked(env: Env) -> None:
     assert [item.values.get("count") for item in history] == [53, 50, 11, 8, 4, None]
 
 
+class House(TypedDict):
+    """Shares no channel with the subgraph, so what the subgraph remembers is its own."""
+
+    guest: str
+
+
 @scenario
 async def test_a_subgraph_with_a_memory_of_its_own_remembers(env: Env) -> None:
     """A subgraph with checkpointer=True goes on from its last run (langgraph_checkpoint_firestore #6)."""
@@ -86,14 +92,14 @@ async def test_a_subgraph_with_a_memory_of_its_own_remembers(env: Env) -> None:
         inner = StateGraph(Story)
         inner.add_node("visit", visit)
         inner.add_edge(START, "visit")
-        outer = StateGraph(Story)
+        outer = StateGraph(House)
         outer.add_node("room", inner.compile(checkpointer=True))
         outer.add_edge(START, "room")
         return outer.compile(checkpointer=store.saver)
 
     for n in range(4):
         store = env.open()
-        await store.invoke(graph(store), {"answer": f"run {n}"}, config())
+        await store.invoke(graph(store), {"guest": f"guest {n}"}, config())
     reader = env.open()
     room = (await reader.get(config(ns="room"))).checkpoint["channel_values"]
     assert (room["count"], room["trail"]) == (4, [f"visit {n}" for n in range(1, 5)])
