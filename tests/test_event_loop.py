@@ -146,8 +146,14 @@ def asyncio_run_in_thread(make: Callable[[], Any]) -> Any:
 @pytest.mark.usefixtures("unclosed")
 def test_a_made_client_serves_one_loop_after_another(mongod_uri: str, database: str) -> None:
     saver = AsyncDocStoreSaver.from_conn_string(mongod_uri, database)
+
+    async def work(n: int) -> None:
+        await put(saver, n=n)
+        # The sync methods have moved to this loop, too.
+        assert (await asyncio.to_thread(saver.get_tuple, config())).checkpoint["channel_values"] == {"x": n}
+
     for n in range(1, 4):
-        asyncio.run(put(saver, n=n))
+        asyncio.run(work(n))
     found = asyncio.run(saver.aget_tuple(config()))
     assert found.checkpoint["channel_values"] == {"x": 3}
     asyncio.run(saver.aclose())
