@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from bson.code import Code
 from langgraph.checkpoint.base import get_checkpoint_metadata
 
 from docstore_saver.documents import Place, is_text
@@ -18,7 +19,8 @@ def identifier(name: str, value: Any, most_bytes: int) -> str:
     """A string, or a UUID as its text. Anything else is refused: 1 and "1" must not meet."""
     if isinstance(value, UUID):
         return str(value)
-    if not isinstance(value, str):
+    # BSON's Code is a str to Python and something to execute to a server.
+    if not isinstance(value, str) or isinstance(value, Code):
         raise InvalidArgumentError(
             f"{name} must be a str, not {type(value).__name__}. Convert it where you make the config: str(...)."
         )
@@ -26,17 +28,34 @@ def identifier(name: str, value: Any, most_bytes: int) -> str:
         raise InvalidArgumentError(f"{name} holds a lone surrogate, which cannot be stored.")
     if len(value.encode()) > most_bytes:
         raise InvalidArgumentError(f"{name} is longer than the {most_bytes} bytes of UTF-8 that this store can index.")
-    return str(value)
+    # Of a kind of str, the text itself: str() of an enum's member would be its name.
+    return str.__str__(value)
 
 
-def configurable(config: Any) -> Mapping[str, Any]:
+def configurable(config: Any, name: str = "config") -> Mapping[str, Any]:
     """config["configurable"]."""
     if not isinstance(config, Mapping):
-        raise InvalidArgumentError(f"config must be a dict, not {type(config).__name__}.")
+        raise InvalidArgumentError(f"{name} must be a dict, not {type(config).__name__}.")
     values = config.get("configurable", {})
     if not isinstance(values, Mapping):
-        raise InvalidArgumentError('config["configurable"] must be a dict.')
+        raise InvalidArgumentError(f'{name}["configurable"] must be a dict.')
     return values
+
+
+def config_metadata(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """config["metadata"], which LangGraph merges into a checkpoint's."""
+    metadata = config.get("metadata") or {}
+    if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
+        raise InvalidArgumentError('config["metadata"] must be a dict with str keys.')
+    return metadata
+
+
+def _require_versions(versions: Mapping[Any, Any]) -> None:
+    for channel, version in versions.items():
+        if not isinstance(channel, str) or not isinstance(version, str | int | float) or isinstance(version, Code):
+            raise InvalidArgumentError(
+                f"The version of channel {channel!r:.100} must be a str, int or float, not {type(version).__name__}."
+            )
 
 
 class ArgumentReader:
@@ -73,9 +92,12 @@ class ArgumentReader:
         if not isinstance(metadata, Mapping) or not isinstance(new_versions, Mapping):
             raise InvalidArgumentError("metadata and new_versions must be dicts.")
         self._channels(checkpoint["channel_values"])
+        for versions in (checkpoint["channel_versions"], new_versions):
+            _require_versions(versions)
         own_id = self._checkpoint_id('checkpoint["id"]', checkpoint["id"])
         if not own_id:
             raise InvalidArgumentError('checkpoint["id"] must not be empty.')
+        config_metadata(config)
         merged = get_checkpoint_metadata(config, metadata)  # type: ignore[arg-type]  # checked above
         return NewCheckpoint(
             place=parent.at(own_id),
@@ -96,13 +118,13 @@ class ArgumentReader:
             except (TypeError, ValueError):
                 raise InvalidArgumentError("writes must be a list of (channel, value).") from None
             pairs.append((channel, value))
-        self._channels(channel for channel, _ in pairs)
-        return pairs
+        names = self._channels(channel for channel, _ in pairs)
+        return [(name, value) for name, (_, value) in zip(names, pairs, strict=True)]
 
     def task(self, config: Any, task_id: Any, task_path: Any) -> Task:
         if not isinstance(task_path, str) or not is_text(task_path):
             raise InvalidArgumentError("task_path must be a str.")
-        run_id = self._run_id(config, config.get("metadata") or {}, configurable(config))
+        run_id = self._run_id(config, config_metadata(config), configurable(config))
         return Task(identifier("task_id", task_id, self._most), task_path, run_id)
 
     def list_query(self, config: Any, filter: Any, before: Any, limit: Any) -> ListQuery:
@@ -111,7 +133,7 @@ class ArgumentReader:
             raise InvalidArgumentError("filter must be a dict of metadata keys and the values to equal.")
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
             raise InvalidArgumentError("limit must be an int or None.")
-        bound = configurable(before).get("checkpoint_id") if before is not None else None
+        bound = configurable(before, "before").get("checkpoint_id") if before is not None else None
         return ListQuery(
             tenant=self._tenant,
             thread_id=self.thread_id(values["thread_id"]) if "thread_id" in values else None,
@@ -125,8 +147,7 @@ class ArgumentReader:
     def channels(self, channels: Any) -> list[str]:
         if isinstance(channels, str | bytes) or not isinstance(channels, Sequence):
             raise InvalidArgumentError("channels must be a list of channel names.")
-        self._channels(channels)
-        return list(dict.fromkeys(channels))
+        return list(dict.fromkeys(self._channels(channels)))
 
     def _checkpoint_id(self, name: str, value: Any) -> str | None:
         """None and "" mean the latest, as LangGraph has it."""
@@ -136,12 +157,14 @@ class ArgumentReader:
         return None if value is None else identifier(name, value, self._most)
 
     @staticmethod
-    def _channels(names: Any) -> None:
+    def _channels(names: Any) -> list[str]:
+        names = list(names)
         for name in names:
-            if not isinstance(name, str) or not is_text(name):
+            if not isinstance(name, str) or isinstance(name, Code) or not is_text(name):
                 raise InvalidArgumentError(
                     f"A channel name must be a str that UTF-8 can hold, not {type(name).__name__}."
                 )
+        return [str.__str__(name) for name in names]
 
     def _run_id(self, config: Mapping[str, Any], *sources: Mapping[str, Any]) -> str | None:
         """The run that a call belongs to; an id that cannot be indexed is as none."""

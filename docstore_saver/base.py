@@ -17,13 +17,14 @@ from docstore_saver.calls import COLLECTIONS, Plan
 from docstore_saver.clients import MEMORY_URI, ClientSource, EmbeddedClient, Face, GivenClient, MadeClient
 from docstore_saver.codec import Codec
 from docstore_saver.documents import Place
-from docstore_saver.errors import InvalidArgumentError, TenantRequiredError
+from docstore_saver.errors import ConfigurationError, InvalidArgumentError, TenantRequiredError
 from docstore_saver.options import (
     DEFAULT_INLINE_LIMIT,
     DEFAULT_PREFIX,
     Options,
     TenantFrom,
     checked_options,
+    is_tenant,
     refuse_unknown,
 )
 from docstore_saver.plans import admin, delta, read, retention, ttl, write
@@ -80,8 +81,10 @@ class SaverBase(BaseCheckpointSaver[Any]):
             ConfigurationError: an option or the client cannot work.
             WrongFaceError: the client belongs to the other saver class.
         """
-        super().__init__(serde=serde)
         refuse_unknown(unknown)
+        if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
+            raise ConfigurationError(f"serde={serde!r:.100}: expected a serializer of LangGraph's protocol.")
+        super().__init__(serde=serde)
         self._options: Options = checked_options(
             database=database,
             db_name=db_name,
@@ -125,8 +128,8 @@ class SaverBase(BaseCheckpointSaver[Any]):
 
     def for_tenant(self, tenant: str) -> Self:
         """A clone that sees this tenant only; it shares the client and everything else. A config cannot override it."""
-        if not isinstance(tenant, str) or not tenant:
-            raise InvalidArgumentError(f"tenant={tenant!r}: expected a string that is not empty.")
+        if not is_tenant(tenant):
+            raise InvalidArgumentError(f"tenant={tenant!r:.100}: expected a string that is not empty or very long.")
         if self._tenant is not None and self._tenant != tenant:
             raise InvalidArgumentError("This saver belongs to another tenant.")
         clone = copy.copy(self)
@@ -201,9 +204,9 @@ class SaverBase(BaseCheckpointSaver[Any]):
             tenant = source()
         elif config is not None:
             tenant = configurable(config).get(source)
-        if not isinstance(tenant, str) or not tenant:
+        if not is_tenant(tenant):
             raise TenantRequiredError
-        return tenant
+        return str.__str__(tenant)
 
     def _config(self, place: Place) -> RunnableConfig:
         """The config that leads back to a checkpoint."""

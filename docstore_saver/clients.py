@@ -17,12 +17,19 @@ from pymongo.errors import PyMongoError
 
 from docstore_saver.calls import COLLECTIONS
 from docstore_saver.dialects import EMBEDDED, MONGODB, Dialect
+from docstore_saver.driver_errors import translated
 from docstore_saver.errors import ConfigurationError, WrongFaceError, WrongLoopError
 from docstore_saver.options import DEFAULT_DATABASE
 from docstore_saver.runners import Collections
 
 Face = Literal["sync", "async"]
 MEMORY_URI = "memory://"
+
+_UNUSABLE = (
+    "The connection string or an option of the client cannot be used: {}. Expected "
+    "mongodb://user:password@host:port/database?options, with special characters in user and password escaped as %XX; "
+    'or "memory://" for the embedded store.'
+)
 
 # Motor answers any attribute name, so clients are told apart by type. Optional packages are only looked at when the
 # program has imported them, which whoever holds such a client has.
@@ -102,12 +109,19 @@ class MadeClient:
         if self._closed:
             raise ConfigurationError("The saver is closed. Make a new one.")
         if loop is None:
-            self._sync = self._sync or MongoClient(self._uri, **self._options)
+            self._sync = self._sync or self._make_sync()
             return self._sync
         if loop not in self._by_loop:
             self._by_loop = {known: client for known, client in self._by_loop.items() if not known.is_closed()}
             self._by_loop[loop] = AsyncMongoClient(self._uri, **self._options)
         return self._by_loop[loop]
+
+    def _make_sync(self) -> Any:
+        try:
+            return MongoClient(self._uri, **self._options)
+        except Exception as error:
+            # The SRV record is looked up here.
+            raise translated(error, self.hosts) from error
 
     def close(self) -> None:
         self._closed = True
@@ -158,28 +172,30 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
     """Check a connection string and its options without I/O; answer its hosts, without credentials."""
     if not isinstance(uri, str):
         raise ConfigurationError(f"A connection string is a str, not {type(uri).__name__}.")
-    hosts = re.sub(r"^.*@", "", uri.partition("://")[2].partition("?")[0].partition("/")[0])
+    scheme, _, rest = uri.partition("://")
+    # The last @ ends the credentials, wherever a slash or a question mark stands in them unescaped.
+    credentials, _, address = rest.rpartition("@")
+    hosts = re.split(r"[/?]", address, maxsplit=1)[0]
+    if set(credentials) & set("/?#"):
+        raise ConfigurationError(_UNUSABLE.format("special characters in its credentials are not escaped"))
     checked = uri
-    if uri.startswith("mongodb+srv://"):
+    if scheme == "mongodb+srv":
+        if not re.fullmatch(r"[^,:\s]+", hosts) or credentials.count("@") or credentials.count(":") > 1:
+            raise ConfigurationError(_UNUSABLE.format("mongodb+srv:// takes one host name without a port"))
         query = [pair for pair in uri.partition("?")[2].split("&") if not pair.lower().startswith("srv")]
         checked = "mongodb://localhost/?" + "&".join(query)
     try:
         # SRV and TXT records are looked up by the driver at the first use.
         with pymongo.MongoClient(checked, **{**options, "connect": False}) as client:
             concern = client.write_concern
-    except (PyMongoError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"The connection string or an option of the client cannot be used: {_redacted(str(error), uri)}. "
-            "Expected mongodb://user:password@host:port/database?options, with special characters in user and "
-            'password escaped as %XX; or "memory://" for the embedded store.'
-        ) from None
+    except (PyMongoError, ValueError, TypeError, OSError) as error:
+        raise ConfigurationError(_UNUSABLE.format(_redacted(str(error), credentials))) from None
     if concern.acknowledged is False:
         raise ConfigurationError("w=0 is refused: writes would be lost without an error.")
     return hosts or "the hosts of its SRV record"
 
 
-def _redacted(text: str, uri: str) -> str:
-    """The driver's message, unless it repeats something that stood before the @ of the connection string."""
-    secret = uri.partition("://")[2].rpartition("@")[0]
-    parts = {secret, *secret.split(":"), unquote(secret), *unquote(secret).split(":")}
+def _redacted(text: str, credentials: str) -> str:
+    """The driver's message, unless it repeats something of the credentials."""
+    parts = {credentials, *credentials.split(":"), unquote(credentials), *unquote(credentials).split(":")}
     return "the driver's message repeats credentials and is withheld" if any(p and p in text for p in parts) else text

@@ -19,6 +19,7 @@ from pymongo.errors import (
     WriteConcernError,
     WTimeoutError,
 )
+from pymongo.errors import ConfigurationError as DriverConfigurationError
 
 from docstore_saver.calls import DuplicateKeys
 from docstore_saver.dialects import THROTTLED_CODES, TOO_LARGE_CODES, UNAUTHORIZED_CODES, UNSUPPORTED_CODES
@@ -74,6 +75,13 @@ def _invalid_operation(error: InvalidOperation, _: str) -> Exception:
     return StorageError(f"The driver refused: {_first_sentence(error)}")
 
 
+def _misconfigured(error: DriverConfigurationError, hosts: str) -> Exception:
+    """What the driver only sees when it connects: an SRV record, a server too old for it, a wrong kind of set."""
+    if "dns" in str(error).lower():
+        return _unavailable(error, hosts)
+    return ConfigurationError(f"The driver cannot work with {hosts}: {_first_sentence(error)}")
+
+
 def _unavailable(error: Exception, hosts: str) -> UnavailableError:
     return UnavailableError(
         f"No server answered at {hosts}. Check that it runs, that host, port and replica set name are right, and that "
@@ -118,6 +126,7 @@ _TRANSLATIONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Trans
         lambda error, _: InvalidArgumentError(f"An identifier or a channel name cannot be stored: {error}"),
     ),
     (InvalidOperation, _invalid_operation),
+    (DriverConfigurationError, _misconfigured),
     ((WTimeoutError, WriteConcernError), lambda _, __: StorageError(_UNCONFIRMED)),
     ((AutoReconnect, NetworkTimeout, ExecutionTimeout), _unavailable),
     (OperationFailure, _refused),

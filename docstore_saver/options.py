@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from bson.code import Code
+
 from docstore_saver.dialects import Dialect, MiB, dialect_named
+from docstore_saver.documents import is_text
 from docstore_saver.errors import ConfigurationError
 from docstore_saver.state import Ttl
 
@@ -18,6 +21,9 @@ DEFAULT_PREFIX = "docstore_"
 DEFAULT_INLINE_LIMIT = 16 * 1024
 _MOST_DATABASE_BYTES = 63
 _MOST_PREFIX = 60
+_MOST_TENANT_BYTES = 1024
+_MOST_TTL_SECONDS = 10 * 365 * 24 * 3600
+_CONFIG_KEYS = {"thread_id", "checkpoint_ns", "checkpoint_id"}
 _STRATEGIES = ("auto", "graph_lookup", "scan")
 _MONGODB_SAVER_NAMES = ("checkpoint_collection_name", "writes_collection_name")
 
@@ -63,6 +69,10 @@ def checked_options(
         raise ConfigurationError(f"inline_limit={inline_limit!r}: expected bytes, an int from 0 to {MiB}.")
     if tenant_from is not None and not (callable(tenant_from) or _is_name(tenant_from)):
         raise ConfigurationError("tenant_from= takes a key of config['configurable'] or a callable without arguments.")
+    if tenant_from in _CONFIG_KEYS:
+        raise ConfigurationError(f"tenant_from={tenant_from!r} is a key of LangGraph's own; take one of yours.")
+    if not isinstance(auto_setup, bool):
+        raise ConfigurationError(f"auto_setup={auto_setup!r:.100}: expected True or False.")
     return Options(
         database=_database(database if database is not None else db_name),
         collection_prefix=_prefix(collection_prefix),
@@ -72,10 +82,15 @@ def checked_options(
         inline_limit=inline_limit,
         delta_strategy=delta_strategy,
         dialect=None if dialect is None else dialect_named(dialect),
-        auto_setup=bool(auto_setup),
+        auto_setup=auto_setup,
         indexed=frozenset(_keys(indexed_metadata)),
         timeout=_seconds("timeout", timeout),
     )
+
+
+def is_tenant(value: Any) -> bool:
+    """Whether a value can name a tenant: it is part of every key."""
+    return _is_name(value) and len(value.encode()) <= _MOST_TENANT_BYTES
 
 
 def refuse_unknown(options: dict[str, Any]) -> None:
@@ -102,6 +117,7 @@ def _database(name: Any) -> str | None:
 def _prefix(prefix: Any) -> str:
     if (
         not isinstance(prefix, str)
+        or not is_text(prefix)
         or len(prefix) > _MOST_PREFIX
         or set(prefix) & set("$\0")
         or prefix.startswith(("system.", "."))
@@ -111,13 +127,17 @@ def _prefix(prefix: Any) -> str:
 
 
 def _tenant(tenant: Any) -> str | None:
-    if tenant is not None and not _is_name(tenant):
-        raise ConfigurationError(f"tenant={tenant!r}: expected a string that is not empty.")
-    return tenant  # type: ignore[no-any-return]  # narrowed above
+    if tenant is None:
+        return None
+    if not is_tenant(tenant):
+        raise ConfigurationError(f"tenant={tenant!r:.100}: expected a string that is not empty or very long.")
+    return str.__str__(tenant)
 
 
 def _ttl(ttl: Any) -> Ttl | None:
     seconds = _seconds("ttl", ttl)
+    if seconds is not None and seconds > _MOST_TTL_SECONDS:
+        raise ConfigurationError(f"ttl={ttl!r:.100}: more than ten years; leave it out to keep threads for ever.")
     return None if seconds is None else Ttl(max(1, int(-(-seconds // 1))))
 
 
@@ -131,10 +151,10 @@ def _seconds(name: str, value: Any) -> float | None:
 
 
 def _keys(names: Any) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise ConfigurationError(f"indexed_metadata={names!r}: expected a list of metadata keys.")
+    if not isinstance(names, list | tuple | set | frozenset) or not all(_is_name(name) for name in names):
+        raise ConfigurationError(f"indexed_metadata={names!r:.100}: expected a list of metadata keys.")
     return list(names)
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and not isinstance(value, Code) and value != "" and is_text(value)

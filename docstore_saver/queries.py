@@ -17,10 +17,11 @@ from docstore_saver.facets import Digest, key_digest, wanted
 NEWEST_FIRST = [("checkpoint_id", -1)]
 SETTINGS_ID = "settings"
 
-# All that a child takes over from its parent; the two fields that can be long stay where they are.
-_HEAD_FIELDS = {"values": 0, "metadata": 0}
+# All that a child takes over from its parent.
+_HEAD_FIELDS = {"metadata": 0}
 _LINK_FIELDS = {
     "_id": 0,
+    "format": 1,
     "checkpoint_id": 1,
     "parent_checkpoint_id": 1,
     "stored": 1,
@@ -82,7 +83,7 @@ def head(place: Place) -> Call:
     return find("checkpoints", checkpoint(place), projection=_HEAD_FIELDS, limit=1)
 
 
-def inline_values(place: Place) -> Call:
+def whole_checkpoint(place: Place) -> Call:
     return find("checkpoints", checkpoint(place), limit=1)
 
 
@@ -118,7 +119,9 @@ def value_heads(place: Place, value_ids: Iterable[str]) -> Document:
 
 
 def older_stamp(place: Place, oldest: datetime, stamp: datetime) -> Document:
-    return {**thread(place.tenant, place.thread_id), "active_at": {"$gt": oldest, "$lt": stamp}}
+    """What has no stamp (it was written before the ttl was known), or an older one that is not `oldest`."""
+    ages = [{"active_at": None}, {"active_at": {"$gt": oldest, "$lt": stamp}}]
+    return {**thread(place.tenant, place.thread_id), "$or": ages}
 
 
 def facet_clauses(filter: Mapping[Any, Any], digests: list[Digest], indexed: frozenset[str]) -> list[Document]:
@@ -177,6 +180,7 @@ def ancestors(place: Place, start: str, channel: str, collection: str, depth: in
                 "$project": {
                     "_id": 0,
                     "depth": "$ancestor.depth",
+                    "format": "$ancestor.format",
                     "checkpoint_id": "$ancestor.checkpoint_id",
                     "parent_checkpoint_id": "$ancestor.parent_checkpoint_id",
                 }

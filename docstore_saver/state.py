@@ -1,7 +1,8 @@
 """What the clones of a saver share, and what one operation sees.
 
 LangGraph clones savers (`copy.copy` at every compile under strict msgpack), so everything beyond serde, tenant and
-options lives in one `SharedState`. Its caches are bounded and hold references and times, never values.
+options lives in one `SharedState`. Its caches are bounded and hold references, times and small
+serialised values, never decoded ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from docstore_saver.calls import CollectionName
-from docstore_saver.codec import Codec
+from docstore_saver.codec import Codec, Typed
 from docstore_saver.dialects import Dialect
 from docstore_saver.documents import Place, Reference
 
@@ -26,6 +27,7 @@ TOUCH_SECONDS = 600.0
 """How long a stored or touched value may be referred to again without asking (docs/format.md, section 5)."""
 MOST_GRACE = timedelta(hours=1)
 _STEPS = 10
+_HEADS_BYTES = 32 * 1024 * 1024
 
 
 class LruCache(Generic[K, V]):
@@ -64,18 +66,19 @@ class LruCache(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a child takes over from a checkpoint: its references, and for the rest only names and versions."""
+    """What a child takes over from a checkpoint."""
 
     refs: Mapping[str, Reference]
-    inline: Mapping[str, str]
-    """Channels with an inline value, and their versions as `version_text`."""
+    inline: Mapping[str, tuple[str, Typed]]
+    """The version (as `version_text`) and the serialised value of each channel that lies inline."""
     delta: Mapping[str, int]
     seen: float
     """`time.monotonic()` of the read or the put."""
 
     def weight(self) -> int:
-        """Roughly, the strings that it keeps."""
-        return 10 + 6 * len(self.refs) + 2 * len(self.inline) + len(self.delta)
+        """Roughly, the bytes that it keeps."""
+        inline = sum(400 + len(data) for _, (_, data) in self.inline.values())
+        return 1000 + 800 * len(self.refs) + inline + 100 * len(self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class SharedState:
     dialect: Dialect
     ttl: Ttl | None = None
     """The option's, else (after setup) the store's."""
-    heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(100_000, Head.weight))
+    heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(_HEADS_BYTES, Head.weight))
     touched: LruCache[tuple[str, str, str], float] = field(default_factory=lambda: LruCache(32768))
     """(tenant, thread_id, value_id) -> `time.monotonic()` of when this process last stored or touched the value."""
     stamps: LruCache[tuple[str, str], datetime] = field(default_factory=lambda: LruCache(8192))

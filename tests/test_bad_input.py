@@ -24,9 +24,12 @@ from support.hostile import (
     nested,
     require_safe,
 )
-from support.kinds import MONGOMOCK_MOTOR, PYMONGO
+from support.kinds import ASYNC_PYMONGO, EMBEDDED, MONGOMOCK_MOTOR, PYMONGO
 
 from docstore_saver.errors import InvalidArgumentError
+
+# Arguments are checked before a client is asked for anything: Motor's are those of AsyncMongoClient.
+pytestmark = pytest.mark.kinds(PYMONGO, ASYNC_PYMONGO, *EMBEDDED)
 
 WITH_CONFIG: dict[str, tuple[Any, ...]] = {
     "put": (checkpoint(5, {"x": 1}),),

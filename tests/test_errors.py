@@ -14,7 +14,7 @@ from pymongo.synchronous import srv_resolver
 from support.builders import checkpoint, config
 from support.env import Env, scenario
 from support.kinds import ASYNC_PYMONGO, ON_MONGOD, PYMONGO
-from support.made import close_client, made, over_client
+from support.made import close_client, let_attempts_end, made, over_client
 from support.raised import everything_said
 
 from docstore_saver import errors
@@ -91,6 +91,7 @@ async def test_an_unreachable_server(env: Env) -> None:
             assert time.monotonic() - started < 2
             require_no_credentials(caught.value)
             assert isinstance(caught.value.__cause__, pymongo.errors.ServerSelectionTimeoutError)
+        await let_attempts_end(env)
 
 
 @made_by_saver
@@ -99,6 +100,7 @@ async def test_an_unreachable_server_of_a_connection_string(env: Env) -> None:
     async with made(env, NOBODY.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2")) as store:
         with pytest.raises(UnavailableError, match=r"No server answered at 127\.0\.0\.1:1,127\.0\.0\.1:2\.") as caught:
             await store.get(config())
+        await let_attempts_end(env)
     require_no_credentials(caught.value)
 
 

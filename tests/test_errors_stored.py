@@ -10,9 +10,12 @@ from bson import Binary, ObjectId
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from support.builders import chain, checkpoint, checkpoint_id, config, metadata
 from support.env import Env, scenario
+from support.kinds import EMBEDDED, MOTOR, PYMONGO
 from support.stores import Store
 
 from docstore_saver.errors import ConfigurationError, FormatVersionError, IncompleteCheckpointError
+
+pytestmark = pytest.mark.kinds(PYMONGO, MOTOR, *EMBEDDED)
 
 LARGE = "y" * 20_000
 MULTIPART = "z" * 4_000_000

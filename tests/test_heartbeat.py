@@ -138,7 +138,7 @@ async def test_many_small_values_do_not_hold_the_loop(env: Env) -> None:
     assert max(puts, gets) < MOST_SECONDS, (puts, gets)
 
 
-@on_async_kinds
+@pytest.mark.kinds(ASYNC_PYMONGO)
 @scenario
 async def test_the_measure_sees_a_held_loop(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a runner that computes on the loop: these tests would fail."""

@@ -16,8 +16,8 @@ import pytest
 from support.builders import checkpoint, checkpoint_id, config, ids, metadata, threads
 from support.commands import Commands
 from support.env import Env, scenario
-from support.kinds import ON_MONGOD, PYMONGO
-from support.made import close_client
+from support.kinds import ASYNC_PYMONGO, PYMONGO
+from support.made import over_client
 from support.stores import Store
 
 from docstore_saver import DocStoreSaver
@@ -26,7 +26,7 @@ from docstore_saver.errors import ThreadExpiredError
 from docstore_saver.plans import heads
 from docstore_saver.state import Ttl
 
-pytestmark = pytest.mark.kinds(*ON_MONGOD)
+pytestmark = pytest.mark.kinds(PYMONGO, ASYNC_PYMONGO)
 
 TTL = 10_000_000
 STEP = timedelta(seconds=TTL // 10)
@@ -250,23 +250,21 @@ def _left(raw: Any, thread: str) -> Mapping[str, int]:
 @scenario
 async def test_the_server_removes_what_is_over(env: Env) -> None:
     """After ttl, a step and grace: three seconds here. Readers do not wait for that; what is in use stays whole."""
-    fast = ["ttlMonitorSleepSecs=1"]
-    with DevServer(arguments=[part for setting in fast for part in ("--setParameter", setting)]) as server:
-        env.uri = server.uri
-        store = env.open(ttl=1)
-        raw = store.client[env.database]
-        await whole_thread(store)
-        head = (await whole_thread(store, "busy"))[-1]
-        gone_at, started, n = 0.0, time.monotonic(), 2
-        while any(_left(raw, "t").values()):
-            assert time.monotonic() - started < 20
-            if await store.get(config()) is None:
-                gone_at = gone_at or time.monotonic() - started
-            head = await put_child(store, head, n)
-            n += 1
-            time.sleep(0.2)  # noqa: ASYNC251  # a sync client: no loop runs here
-        assert 0.5 < gone_at < 2
-        assert time.monotonic() - started > 2.5
-        assert (await store.get(config("busy"))).checkpoint["channel_values"] == {"large": LARGE, "x": n - 1}
-        assert len(await store.list(config("busy"))) == n
-        #await close_client(store.client)
+    with DevServer(arguments=["--setParameter", "ttlMonitorSleepSecs=1"]) as server:
+        # Closed before its server is gone, which it would look for.
+        async with over_client(env, {"database": env.database, "ttl": 1}, server.uri) as store:
+            raw = store.client[env.database]
+            await whole_thread(store)
+            head = (await whole_thread(store, "busy"))[-1]
+            gone_at, started, n = 0.0, time.monotonic(), 2
+            while any(_left(raw, "t").values()):
+                assert time.monotonic() - started < 20
+                if await store.get(config()) is None:
+                    gone_at = gone_at or time.monotonic() - started
+                head = await put_child(store, head, n)
+                n += 1
+                time.sleep(0.2)  # noqa: ASYNC251  # a sync client: no loop runs here
+            assert 0.5 < gone_at < 2.8
+            assert time.monotonic() - started > 2.5
+            assert (await store.get(config("busy"))).checkpoint["channel_values"] == {"large": LARGE, "x": n - 1}
+            assert len(await store.list(config("busy"))) == n

@@ -8,11 +8,11 @@ import pytest
 from support.builders import chain, checkpoint, config
 from support.commands import Commands
 from support.env import Env, scenario
-from support.kinds import ON_MONGOD
+from support.kinds import MOTOR, PYMONGO
 
 from docstore_saver.state import Ttl
 
-pytestmark = pytest.mark.kinds(*ON_MONGOD)
+pytestmark = pytest.mark.kinds(PYMONGO, MOTOR)
 
 LARGE = "y" * 20_000
 COLLECTIONS = ("docstore_checkpoints", "docstore_writes", "docstore_values")

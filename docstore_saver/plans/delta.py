@@ -19,10 +19,10 @@ from docstore_saver import queries
 from docstore_saver.calls import Call, Compute, Document, Group, Plan
 from docstore_saver.codec import unpack_channels
 from docstore_saver.dialects import TOO_MUCH_CODES
-from docstore_saver.documents import Place, Reference, references
+from docstore_saver.documents import Place, Reference, references, require_format
 from docstore_saver.errors import IncompleteCheckpointError, StorageError, UnsupportedByServerError
 from docstore_saver.plans import heads, values
-from docstore_saver.plans.read import read_write, sorted_writes
+from docstore_saver.plans.read import LARGE_BYTES, read_write, row_bytes, sorted_writes
 from docstore_saver.state import Scope
 
 FIRST_PAGE = 128
@@ -51,6 +51,7 @@ class Chain:
 
     def visit(self, link: Document) -> None:
         """Take the next ancestor into the chain."""
+        require_format(link)
         self.seen.add(link["checkpoint_id"])
         for channel in self.remaining:
             self.ids.setdefault(channel, []).append(link["checkpoint_id"])
@@ -165,6 +166,7 @@ def _look_up(scope: Scope, chain: Chain) -> Plan[None]:
         ids += [link["checkpoint_id"] for link in links]
         seed = seeds.get(ends.get(channel, ""))
         if seed is not None:
+            require_format(seed)
             ids.append(seed["checkpoint_id"])
             chain.seeds[channel] = seed
         elif channel in ends:
@@ -183,6 +185,7 @@ def _follow(start: str | None, links: list[Document], met: set[str]) -> list[Doc
     seen = set(met)
     while start is not None and start in by_id and start not in seen:
         seen.add(start)
+        require_format(by_id[start])
         following.append(by_id[start])
         start = by_id[start]["parent_checkpoint_id"]
     return following
@@ -211,7 +214,7 @@ def _collect(scope: Scope, chain: Chain | None, channels: Sequence[str]) -> Plan
     every = list(dict.fromkeys(ancestor for ids in chain.ids.values() for ancestor in ids))
     chunks = [every[at : at + MOST_IDS] for at in range(0, len(every), MOST_IDS)]
     calls = [queries.delta_writes(chain.place, chunk, channels) for chunk in chunks]
-    calls += [queries.inline_values(chain.place.at(seed)) for seed in sorted(set(inline.values()))]
+    calls += [queries.whole_checkpoint(chain.place.at(seed)) for seed in sorted(set(inline.values()))]
     located = [(chain.place.thread_id, ref) for ref in seed_refs.values()]
     seeds, answers = yield from values.load_beside(scope, chain.place.tenant, located, _decode(scope), calls)
     rows = [row for answer in answers[len(chunks) :] for row in answer]
@@ -270,8 +273,9 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
             if write["channel"] == channel
         ]
 
+    weight = sum(row_bytes(write) for write in writes)
     result = {}
     for channel, ids in chain.ids.items():
-        large = sum(write["size"] for write in writes) > 64 * 1024
+        large = weight > LARGE_BYTES
         result[channel] = yield Compute(partial(replay, ids, channel), large=large)
     return result

@@ -43,30 +43,20 @@ def head_of(scope: Scope, parent: Place) -> Plan[Head]:
             raise ThreadExpiredError
         return NO_HEAD
     core = yield from open_field(scope, rows[0], "core")
-    return remember(scope, rows[0], scope.codec.loads(core)["channel_versions"])
+    inline = yield from open_field(scope, rows[0], "values")
+    return remember(scope, rows[0], scope.codec.loads(core)["channel_versions"], unpack_channels(inline))
 
 
-def remember(scope: Scope, document: Document, versions: Mapping[str, Any]) -> Head:
+def remember(scope: Scope, document: Document, versions: Mapping[str, Any], inline: Mapping[str, Typed]) -> Head:
     """Keep what children of this checkpoint will need."""
-    refs = {ref.channel: ref for ref in references(document) if ref.field == "channel"}
     head = Head(
-        refs=refs,
-        inline={name: version_text(versions.get(name)) for name in document["stored"] if name not in refs},
+        refs={ref.channel: ref for ref in references(document) if ref.field == "channel"},
+        inline={name: (version_text(versions.get(name)), typed) for name, typed in inline.items()},
         delta={entry["channel"]: entry["steps"] for entry in document["delta"]},
         seen=time.monotonic(),
     )
     scope.state.heads.put(place_of(document), head)
     return head
-
-
-def inline_values(scope: Scope, parent: Place) -> Plan[dict[str, Typed]]:
-    """The serialised inline values of a stored checkpoint."""
-    rows = yield queries.inline_values(parent)
-    if not rows:
-        raise IncompleteCheckpointError(
-            f"The parent checkpoint {parent.checkpoint_id!r} was deleted while its child was being stored."
-        )
-    return unpack_channels((yield from open_field(scope, rows[0], "values")))
 
 
 def open_field(scope: Scope, document: Document, field: str) -> Plan[Typed]:

@@ -29,7 +29,9 @@ from docstore_saver.state import Scope
 PAGE = 200
 MOST_NAMESPACES = 200
 """MongoDB merges this many index ranges in order; over it, it sorts in memory."""
-_LARGE_BYTES = 64 * 1024
+LARGE_BYTES = 64 * 1024
+_ROW_BYTES = 512
+"""Decoding a document costs something even where its payload is small."""
 
 MakeConfig = Callable[[Place], Any]
 ValueOf = Callable[[Reference], Any]
@@ -44,11 +46,11 @@ def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[Checkpoint
     if ttl.is_over(scope, document):
         return None
     decoded = yield from values.load(scope, place.tenant, row_values(document), partial(_decode, scope))
-    tuple_ = yield Compute(
+    tuple_, inline = yield Compute(
         partial(assemble, scope, document, lambda ref: decoded[place.thread_id, ref.value_id], config),
-        large=document["size"] > _LARGE_BYTES,
+        large=tuple_bytes(document) > LARGE_BYTES,
     )
-    heads.remember(scope, document, tuple_.checkpoint["channel_versions"])
+    heads.remember(scope, document, tuple_.checkpoint["channel_versions"], inline)
     return tuple_  # type: ignore[no-any-return]  # a plan is sent what its step answers
 
 
@@ -117,9 +119,9 @@ class Listing:
             self._ready -= 1
             document = self._rows.popleft()
             value_of = partial(self._value_of, document["thread_id"])
-            tuple_ = yield Compute(
+            tuple_, _ = yield Compute(
                 partial(assemble, self._scope, document, value_of, self._config),
-                large=document["size"] + sum(ref.size for _, ref in row_values(document)) > _LARGE_BYTES,
+                large=tuple_bytes(document) > LARGE_BYTES,
             )
             if facets.matches(self._query.filter, tuple_.metadata):
                 if self._left is not None:
@@ -209,8 +211,21 @@ def row_values(document: Document) -> list[values.Located]:
     return [(document["thread_id"], ref) for ref in refs]
 
 
-def assemble(scope: Scope, document: Document, value_of: ValueOf, config: MakeConfig) -> CheckpointTuple:
-    """A CheckpointTuple from a document, its writes and its values."""
+def tuple_bytes(document: Document) -> int:
+    """Roughly, how much there is to decode."""
+    rows = [document, *document["writes"]]
+    return sum(row_bytes(row) for row in rows)
+
+
+def row_bytes(document: Document) -> int:
+    refs = document["refs"] if "refs" in document else [document["ref"]]
+    return int(_ROW_BYTES + document["size"] + sum(ref["size"] for ref in refs if ref))
+
+
+def assemble(
+    scope: Scope, document: Document, value_of: ValueOf, config: MakeConfig
+) -> tuple[CheckpointTuple, dict[str, Typed]]:
+    """A CheckpointTuple from a document, its writes and its values; and its inline values as they are stored."""
     fields = {ref.field: ref for ref in references(document) if ref.field != "channel"}
 
     def read(name: str) -> Any:
@@ -220,17 +235,19 @@ def assemble(scope: Scope, document: Document, value_of: ValueOf, config: MakeCo
         return unpack_channels(typed) if name == "values" else scope.codec.loads(typed)
 
     checkpoint: Checkpoint = read("core")
-    inline = {channel: scope.codec.loads(typed) for channel, typed in read("values").items()}
+    inline: dict[str, Typed] = read("values")
+    small = {channel: scope.codec.loads(typed) for channel, typed in inline.items()}
     stored = {ref.channel: value_of(ref) for ref in references(document) if ref.field == "channel"}
-    checkpoint["channel_values"] = {**inline, **stored}
+    checkpoint["channel_values"] = {**small, **stored}
     place, parent = place_of(document), document["parent_checkpoint_id"]
-    return CheckpointTuple(
+    tuple_ = CheckpointTuple(
         config=config(place),
         checkpoint=checkpoint,
         metadata=read("metadata"),
         parent_config=config(place.at(parent)) if parent else None,
         pending_writes=_pending_writes(scope, document["writes"], value_of),
     )
+    return tuple_, inline
 
 
 def _pending_writes(scope: Scope, writes: list[Document], value_of: ValueOf) -> list[PendingWrite]:

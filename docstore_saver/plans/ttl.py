@@ -13,6 +13,8 @@ from docstore_saver.state import Scope, Ttl
 def adopt(scope: Scope) -> Plan[Ttl | None]:
     """Read the store's ttl; a saver without one of its own takes it over."""
     rows = yield queries.settings()
+    for row in rows:
+        require_format(row)
     seconds = rows[0]["ttl"] if rows else None
     stored = Ttl(seconds) if seconds is not None else None
     scope.state.ttl = scope.state.ttl or stored

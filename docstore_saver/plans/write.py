@@ -36,6 +36,7 @@ INLINE_BYTES = 64 * 1024
 """What one checkpoint document holds inline, all together."""
 _WORTH_MOVING = 512
 _INT64_BITS = 64
+_MOST_STEPS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,7 @@ def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
     stamp = yield from ttl.keep_alive(scope, new.place, is_root=new.parent_id is None)
     kept = yield from _inherited_references(scope, new, parent)
     batch = values.ValueBatch(scope, new.place, stamp)
-    refs, inline = yield from _store_values(scope, new, batch, kept)
-    inline.update((yield from _inherited_inline(scope, new, parent, {*inline, *refs})))
+    refs, inline = yield from _store_values(scope, new, batch, kept, _inherited_inline(new, parent))
     stored = sorted({*refs, *inline})
     fields = yield from _serialise(scope, new, inline)
     spilled = yield from _spill(batch, fields)
@@ -91,7 +91,7 @@ def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
         yield calls.insert_one("checkpoints", document)
     except DuplicateKeys:
         yield calls.replace_one("checkpoints", queries.by_id(document), document)
-    heads.remember(scope, document, new.versions)
+    heads.remember(scope, document, new.versions, inline)
 
 
 def put_writes(scope: Scope, place: Place, writes: Sequence[tuple[str, Any]], task: Task) -> Plan[None]:
@@ -152,13 +152,7 @@ def _batches(documents: list[Document]) -> list[list[Document]]:
 
 def _inherited_references(scope: Scope, new: NewCheckpoint, parent: Head) -> Plan[dict[str, Reference]]:
     """The parent's references for every channel that did not change, claimed against collection."""
-    kept = {
-        channel: ref
-        for channel, ref in parent.refs.items()
-        if channel in new.versions
-        and channel not in new.new_versions
-        and ref.version == version_text(new.versions[channel])
-    }
+    kept = {channel: ref for channel, ref in parent.refs.items() if _is_unchanged(new, channel, ref.version)}
     missing = yield from values.touch(scope, new.place, kept.values())
     lost = {channel for channel, ref in kept.items() if ref.value_id in missing}
     unknown = sorted(lost - set(new.channel_values))
@@ -170,14 +164,19 @@ def _inherited_references(scope: Scope, new: NewCheckpoint, parent: Head) -> Pla
     return {channel: ref for channel, ref in kept.items() if channel not in lost}
 
 
+def _is_unchanged(new: NewCheckpoint, channel: str, version: str) -> bool:
+    return (
+        channel in new.versions and channel not in new.new_versions and version == version_text(new.versions[channel])
+    )
+
+
 def _store_values(
-    scope: Scope, new: NewCheckpoint, batch: values.ValueBatch, kept: dict[str, Reference]
+    scope: Scope, new: NewCheckpoint, batch: values.ValueBatch, kept: dict[str, Reference], inherited: dict[str, Typed]
 ) -> Plan[tuple[dict[str, Reference], dict[str, Typed]]]:
     """Serialise what is new: large values and snapshots to the batch, the rest inline."""
-    refs = dict(kept)
-    inline: dict[str, Typed] = {}
+    refs, inline = dict(kept), dict(inherited)
     for channel, value in new.channel_values.items():
-        if channel in kept:
+        if channel in kept or channel in inherited:
             continue
         typed = yield Compute(partial(scope.codec.dumps, value), large=looks_large(value))
         if len(typed[1]) >= scope.inline_limit or isinstance(value, _DeltaSnapshot):
@@ -194,20 +193,15 @@ def _store_values(
     return refs, inline
 
 
-def _inherited_inline(scope: Scope, new: NewCheckpoint, parent: Head, given: set[str]) -> Plan[dict[str, Typed]]:
-    """The parent's inline values of unchanged channels that put got no value for; rarely any, so read on demand."""
-    wanted = [
-        channel
-        for channel, version in parent.inline.items()
-        if channel not in given
-        and channel in new.versions
-        and channel not in new.new_versions
-        and version == version_text(new.versions[channel])
-    ]
-    if not wanted or new.parent_id is None:
-        return {}
-    inline = yield from heads.inline_values(scope, new.place.at(new.parent_id))
-    return {channel: inline[channel] for channel in wanted}
+def _inherited_inline(new: NewCheckpoint, parent: Head) -> dict[str, Typed]:
+    """The parent's serialised values of channels that did not change.
+
+    Also where put got the value: a live object may have changed since (a barrier's set, while a put of an earlier step
+    was waiting), but its version says what it was.
+    """
+    return {
+        channel: typed for channel, (version, typed) in parent.inline.items() if _is_unchanged(new, channel, version)
+    }
 
 
 def _serialise(scope: Scope, new: NewCheckpoint, inline: dict[str, Typed]) -> Plan[dict[str, Typed]]:
@@ -279,7 +273,9 @@ def _delta(new: NewCheckpoint, parent: Head) -> list[Document]:
     steps = {channel: count + 1 for channel, count in parent.delta.items()}
     counters = new.metadata.get("counters_since_delta_snapshot")
     if isinstance(counters, Mapping):
-        steps.update({channel: _supersteps(count) for channel, count in counters.items()})
+        steps.update(
+            {name: _supersteps(count) for name, count in counters.items() if isinstance(name, str) and is_text(name)}
+        )
     for channel, value in new.channel_values.items():
         if isinstance(value, _DeltaSnapshot):
             steps[channel] = 0
@@ -288,8 +284,8 @@ def _delta(new: NewCheckpoint, parent: Head) -> list[Document]:
 
 def _supersteps(counter: Any) -> int:
     try:
-        return max(0, int(counter[1]))
-    except (TypeError, ValueError, IndexError, KeyError):
+        return min(max(0, int(counter[1])), _MOST_STEPS)
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         return 0
 
 
@@ -304,8 +300,8 @@ def _exact(value: Any, kind: type[str | int]) -> str | int | None:
 def _created_at(ts: Any) -> datetime:
     try:
         time = datetime.fromisoformat(ts)
-    except (TypeError, ValueError):
+        if time.tzinfo is not None:
+            time = time.astimezone(UTC).replace(tzinfo=None)
+    except (TypeError, ValueError, OverflowError):
         return now()
-    if time.tzinfo is not None:
-        time = time.astimezone(UTC).replace(tzinfo=None)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)

@@ -113,8 +113,8 @@ async def test_nested_subgraphs_are_seen_while_they_wait(env: Env) -> None:
     """The state of a graph in a graph in a graph is stored under its namespace and resumes (langgraph #2142)."""
 
     def graph(store: Store) -> Any:
-        leaf = pipeline_without_saver(dig=lambda _: {"count": 42}, ask=lambda _: {"answer": interrupt("how deep?")})
-        middle = pipeline_without_saver(cellar=leaf)
+        leaf = pipeline(None, dig=lambda _: {"count": 42}, ask=lambda _: {"answer": interrupt("how deep?")})
+        middle = pipeline(None, cellar=leaf)
         return pipeline(store, house=middle)
 
     store = env.open()
@@ -130,17 +130,6 @@ async def test_nested_subgraphs_are_seen_while_they_wait(env: Env) -> None:
     assert names == {("",), ("house",), ("house", "cellar")}
     finished = await other.invoke(graph(other), Command(resume="very"), config())
     assert (finished["answer"], finished["count"]) == ("very", 42)
-
-
-def pipeline_without_saver(**nodes: Any) -> Any:
-    """A subgraph, which takes its parent's saver."""
-    graph = StateGraph(Story)
-    before = START
-    for name, node in nodes.items():
-        graph.add_node(name, node)
-        graph.add_edge(before, name)
-        before = name
-    return graph.compile()
 
 
 @scenario

@@ -14,7 +14,8 @@ from docstore_saver.errors import InvalidArgumentError
 
 
 def values(item: Any) -> dict[str, Any]:
-    return item.checkpoint["channel_values"]  # type: ignore[no-any-return]
+    found: dict[str, Any] = item.checkpoint["channel_values"]
+    return found
 
 
 OPERATORS: list[Any] = [{"$gt": ""}, {"$ne": "zz"}, {"$exists": True}, {"$regex": "."}, {"$in": ["victim"]}]

@@ -48,7 +48,7 @@ async def test_every_run_of_a_thread_interrupts_anew(env: Env) -> None:
 @scenario
 async def test_another_process_sees_and_answers_an_interrupt(env: Env) -> None:
     """The question survives with its value and id, and is answered once (langgraph-redis #134, langgraph #5074)."""
-    question = {"ask": "which?", "options": [1, None, ("a", b"b")]}
+    question = {"ask": "which?", "options": [1, None, "b", {"c": 2.5}]}
 
     def graph(store: Store) -> Any:
         return pipeline(
@@ -60,8 +60,8 @@ async def test_another_process_sees_and_answers_an_interrupt(env: Env) -> None:
     other = env.open()
     seen = await other.state(graph(other), config())
     assert seen.next == ("ask",)
-    assert [(item.id, list(item.value)) for item in seen.interrupts] == [(asked["__interrupt__"][0].id, list(question))]
-    assert seen.tasks[0].interrupts[0].value["ask"] == "which?"
+    assert [(item.id, item.value) for item in seen.interrupts] == [(asked["__interrupt__"][0].id, question)]
+    assert seen.tasks[0].interrupts == seen.interrupts
     finished = await other.invoke(graph(other), Command(resume={"choice": 1}), config())
     assert finished["trail"] == ["begin", "before", {"choice": 1}, "after"]
 
@@ -127,17 +127,17 @@ def tell_when_written(store: Store, monkeypatch: pytest.MonkeyPatch, channel: st
     name = "aput_writes" if store.is_async else "put_writes"
     original = getattr(store.saver, name)
 
-    def note(writes: Any) -> None:
+    def look(writes: Any) -> None:
         if any(written_to == channel for written_to, _ in writes):
             stored.set()
 
     async def aput_writes(config: Any, writes: Any, *more: Any) -> None:
         await original(config, writes, *more)
-        note(writes)
+        look(writes)
 
     def put_writes(config: Any, writes: Any, *more: Any) -> None:
         original(config, writes, *more)
-        note(writes)
+        look(writes)
 
     monkeypatch.setattr(store.saver, name, aput_writes if store.is_async else put_writes)
     return stored

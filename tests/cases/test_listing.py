@@ -116,7 +116,7 @@ async def test_a_listed_checkpoint_is_the_one_that_get_answers(env: Env) -> None
 
 @scenario
 async def test_the_head_is_the_greatest_id_in_whatever_order_they_came(env: Env) -> None:
-    """Listing is newest id first, and an older one that is stored late is no head (langgraph-redis #106, #8810)."""
+    """Newest id first, and an older one that comes late is no head (langgraph-redis #106, langgraph #8810, #775)."""
     store = env.open()
     for n in (7, 2, 11, 4, 0):
         await store.put(config(), checkpoint(n, {"x": n}), metadata(n))

@@ -17,6 +17,7 @@ from docstore_saver.devserver import DevServer
 pytestmark = pytest.mark.kinds(*ON_MONGOD)
 AFTER = 40
 """Steps that the thread must go on for behind the election."""
+MOST_STEPS = 5000
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ async def test_a_primary_steps_down_while_a_thread_runs(env: Env) -> None:
         at = await store.put(at, checkpoint(n, {"x": n}), metadata(n))
         await store.put_writes(at, [("x", n), ("y", "each")], "task", "~1")
         n += 1
+        assert n < MOST_STEPS, "there was no election"
         over += n > 20 and not election.is_alive() and term(env) > elections
     election.join()
     found = await env.open().list(config())

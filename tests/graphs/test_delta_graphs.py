@@ -21,6 +21,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Overwrite, interrupt
 from support.builders import config
 from support.env import Env, scenario
+from support.fresh import fresh
 from support.kinds import ASYNC_PYMONGO, ON_MONGOD, PYMONGO
 from support.stores import Store
 
@@ -142,8 +143,7 @@ class Told:
 
     def graph(self, stop_at: int = -1) -> tuple[Store, Any]:
         """A new saver, which knows nothing of what others did; it shares no more than the client with them."""
-        options: Any = {"database": self.env.database, "inline_limit": 64, "auto_setup": False}
-        store = self.first.over(self.env.kind.face(self.first.client, **options))
+        store = fresh(self.env, self.first)
         return store, line_graph(store.saver, self.frequency, stop_at)
 
     async def run(self, value: Any, where: Any, stop_at: int = -1) -> dict[str, Any]:

@@ -85,11 +85,11 @@ class Story(TypedDict, total=False):
     trail: Annotated[list[Any], operator.add]
 
 
-def pipeline(store: Store, **nodes: Callable[[Any], Any]) -> Any:
-    """A graph of `Story` on a store's saver, whose nodes run one after another."""
+def pipeline(store: Store | None, **nodes: Callable[[Any], Any]) -> Any:
+    """A graph of `Story` whose nodes run one after another, on a store's saver; without one it is a subgraph."""
     graph = StateGraph(Story)
     for name, node in nodes.items():
         graph.add_node(name, node)
     for before, after in itertools.pairwise([START, *nodes, END]):
         graph.add_edge(before, after)
-    return graph.compile(checkpointer=store.saver)
+    return graph.compile(checkpointer=store.saver if store else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,12 @@ async def close_client(client: Any) -> None:
     closing = client.close()
     if inspect.isawaitable(closing):
         await closing
+
+
+async def let_attempts_end(env: Env) -> None:
+    """AsyncMongoClient loses the socket of an attempt to connect that its close() interrupts: wait for a refusal."""
+    if env.kind.is_async:
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

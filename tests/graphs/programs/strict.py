@@ -68,7 +68,7 @@ def build(saver: Any) -> Any:
     return compiled
 
 
-def require(fact: bool, what: str) -> None:  # noqa: FBT001  # reads like assert, which python -O would drop
+def require(fact: bool, what: str) -> None:  # reads like assert, which -O would drop
     if not fact:
         raise SystemExit(f"not so: {what}")
 
