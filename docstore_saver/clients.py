@@ -189,7 +189,8 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
         with pymongo.MongoClient(checked, **{**options, "connect": False}) as client:
             concern = client.write_concern
     except (PyMongoError, ValueError, TypeError, OSError) as error:
-        raise ConfigurationError(_UNUSABLE.format(_redacted(str(error), credentials))) from None
+        said = f"{error} (options: {', '.join(options) or 'none'})"
+        raise ConfigurationError(_UNUSABLE.format(_redacted(said, credentials))) from None
     if concern.acknowledged is False:
         raise ConfigurationError("w=0 is refused: writes would be lost without an error.")
     return hosts or "the hosts of its SRV record"

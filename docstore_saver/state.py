@@ -117,6 +117,8 @@ class SharedState:
     dialect: Dialect
     ttl: Ttl | None = None
     """The option's, else (after setup) the store's."""
+    ttl_read: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` of when the store was last asked for its ttl."""
     heads: LruCache[Place, Head] = field(default_factory=lambda: LruCache(_HEADS_BYTES, Head.weight))
     touched: LruCache[tuple[str, str, str], float] = field(default_factory=lambda: LruCache(32768))
     """(tenant, thread_id, value_id) -> `time.monotonic()` of when this process last stored or touched the value."""

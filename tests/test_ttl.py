@@ -138,7 +138,7 @@ async def test_a_lift_names_its_thread_and_bounds_the_age(env: Env) -> None:
     assert len(lifts) == 3
     for query in lifts:
         assert (query["tenant"], query["thread_id"]) == ("", "t")
-        assert set(query["active_at"]) == {"$gt", "$lt"}
+        assert set(query["$or"][1]["active_at"]) == {"$gt", "$lt"}
 
 
 @scenario

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 
 from docstore_saver import calls, queries
 from docstore_saver.calls import COLLECTIONS, Document, Plan
 from docstore_saver.documents import Place, now, require_format
 from docstore_saver.state import Scope, Ttl
+
+ASK_AGAIN_SECONDS = 600.0
+"""A process that only puts meets no document that would tell it of a ttl, so it asks now and then."""
 
 
 def adopt(scope: Scope) -> Plan[Ttl | None]:
@@ -18,6 +22,7 @@ def adopt(scope: Scope) -> Plan[Ttl | None]:
     seconds = rows[0]["ttl"] if rows else None
     stored = Ttl(seconds) if seconds is not None else None
     scope.state.ttl = scope.state.ttl or stored
+    scope.state.ttl_read = time.monotonic()
     return stored
 
 
@@ -45,6 +50,8 @@ def keep_alive(scope: Scope, place: Place, *, is_root: bool) -> Plan[datetime | 
     Values first and checkpoints last, so that what a checkpoint needs never expires before it. A document that may
     already be on its way out is left alone: a thread that starts anew must not bring half of its old self back.
     """
+    if scope.state.ttl is None and time.monotonic() - scope.state.ttl_read > ASK_AGAIN_SECONDS:
+        yield from adopt(scope)
     ttl = scope.state.ttl
     if ttl is None:
         return None

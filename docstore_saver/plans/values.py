@@ -24,6 +24,7 @@ from docstore_saver.documents import (
     version_text,
 )
 from docstore_saver.errors import IncompleteCheckpointError
+from docstore_saver.plans import ttl
 from docstore_saver.state import Scope
 
 R = TypeVar("R")
@@ -136,6 +137,8 @@ def load_beside(
             documents, *answers = yield Group([fetch, *calls])
         else:
             documents = yield fetch
+        if documents:
+            yield from ttl.notice(scope, documents[0])
         while documents:
             document = documents.pop()
             pending.setdefault((document["thread_id"], document["value_id"]), {})[document["n"]] = document
