@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -201,7 +202,8 @@ class SaverBase(BaseCheckpointSaver[Any]):
             return ""
         tenant: Any = None
         if callable(source):
-            tenant = source()
+            with contextlib.suppress(LookupError):  # a context variable that is not set
+                tenant = source()
         elif config is not None:
             tenant = configurable(config).get(source)
         if not is_tenant(tenant):

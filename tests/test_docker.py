@@ -116,7 +116,7 @@ def mongod(command: list[str], port: int, data: Path) -> Iterator[None]:
     else:
         arguments += ["--port", str(port)]
     arguments += ["--bind_ip", "127.0.0.1", "--dbpath", str(data), "--wiredTigerCacheSizeGB", "0.25", "--nounixsocket"]
-    with subprocess.Popen([find_binary(), *arguments], stdout=subprocess.DEVNULL) as process:  # noqa: S603  # our binary
+    with subprocess.Popen([find_binary(), *arguments], stdout=subprocess.DEVNULL) as process:  # our binary
         try:
             wait_for(port)
             yield

@@ -42,7 +42,7 @@ own_mongod = pytest.mark.skipif(
 
 def run(*arguments: str, **environment: str) -> str:
     """Run a program to its end, with warnings as errors; answer what it printed."""
-    ended = subprocess.run(  # noqa: S603  # our own programs
+    ended = subprocess.run(  # our own programs
         arguments,
         cwd=ROOT,
         env={**os.environ, "PYTHONWARNINGS": "error", "PYTHONUTF8": "1", **environment},
@@ -115,7 +115,7 @@ def collections(database: Any) -> list[str]:
 def test_demo_that_is_ended_takes_its_server_along(data: Path) -> None:
     command = [*DEMO, "start", "--data", str(data)]
     unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, env=unbuffered) as demo:  # noqa: S603  # as above
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, env=unbuffered) as demo:  # as above
         assert demo.stdout
         assert b"starts" in demo.stdout.readline()
         demo.send_signal(signal.SIGTERM)
