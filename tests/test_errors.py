@@ -6,11 +6,10 @@ import inspect
 import time
 from typing import Any
 
+import dns.asyncresolver
 import dns.resolver
 import pymongo
 import pytest
-from pymongo.asynchronous import srv_resolver as async_srv_resolver
-from pymongo.synchronous import srv_resolver
 from support.builders import checkpoint, config
 from support.env import Env, scenario
 from support.kinds import ASYNC_PYMONGO, ON_MONGOD, PYMONGO
@@ -115,8 +114,8 @@ async def test_an_srv_record_that_does_not_exist(env: Env, monkeypatch: pytest.M
     async def aresolve(*_: Any, **__: Any) -> Any:
         resolve()
 
-    monkeypatch.setattr(srv_resolver, "_resolve", resolve)
-    monkeypatch.setattr(async_srv_resolver, "_resolve", aresolve)
+    monkeypatch.setattr(dns.resolver, "resolve", resolve)
+    monkeypatch.setattr(dns.asyncresolver, "resolve", aresolve)
     async with made(env, f"mongodb+srv://{USER}:{PASSWORD}@gone.example.net/") as store:
         with pytest.raises(UnavailableError, match=r"gone\.example\.net.*Check") as caught:
             await store.get(config())
@@ -128,6 +127,8 @@ async def test_an_srv_record_that_does_not_exist(env: Env, monkeypatch: pytest.M
     [
         "",
         "mongodb://",
+        "agents",
+        "127.0.0.1:27017",
         f"http://{USER}:{PASSWORD}@h/",
         f"{USER}:{PASSWORD}@h",
         f"mongodb:/{USER}:{PASSWORD}@h",
@@ -167,6 +168,24 @@ def test_unusable_connection_strings(env: Env, uri: str) -> None:
 def test_unusable_srv_connection_strings(env: Env, uri: str) -> None:
     """The same where the hosts stand in a DNS record, which is not looked up before the first use."""
     require_no_credentials(refusal(env, uri))
+
+
+@pytest.mark.parametrize(
+    ("uri", "hosts"),
+    [
+        ("mongodb://h", "h"),
+        ("mongodb://a,b:1,c/db?replicaSet=r", "a,b:1,c"),
+        ("mongodb://[::1]:5/", "[::1]:5"),
+        ("mongodb://user:p%40ss%2Fw@h:1/db", "h:1"),
+        ("mongodb://user:pass@h/?appName=me@work", "h"),
+        ("mongodb://h/?appName=me@work", "h"),
+        ("mongodb+srv://user:p%40ss@c.example.net/?appName=me@work", "c.example.net"),
+    ],
+)
+@made_by_saver
+def test_usable_connection_strings(env: Env, uri: str, hosts: str) -> None:
+    """The hosts are for messages; an @ among the options is none of the credentials'."""
+    assert env.kind.face.from_conn_string(uri)._source.hosts == hosts
 
 
 @made_by_saver

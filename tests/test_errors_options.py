@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +70,33 @@ def test_a_wrong_option_that_is_harder_to_see(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name) as caught:
         DocStoreSaver.in_memory(**{name: value})
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["database", "db_name", "collection_prefix", "delta_strategy", "dialect"])
+def test_a_connection_string_in_the_wrong_place(name: str) -> None:
+    """As when two arguments were exchanged: the message must not repeat it, nor anything else that is long."""
+    for value in ("mongodb://secretuser:hunter2@h/", "x" * 2**20):
+        with pytest.raises(ConfigurationError, match="database" if name == "db_name" else name) as caught:
+            DocStoreSaver.in_memory(**{name: value})
+        said = everything_said(caught.value)
+        assert "hunter2" not in said
+        assert len(str(caught.value)) < 400
+
+
+@dataclass
+class Session:
+    """A callable without a hash, as every dataclass is."""
+
+    user: str
+
+    def __call__(self) -> str:
+        return self.user
+
+
+def test_any_callable_may_tell_the_tenant() -> None:
+    saver = DocStoreSaver.in_memory(tenant_from=Session("acme"))
+    saver.put(config(), checkpoint(1), {}, {})
+    assert len(list(saver.list(None))) == 1
 
 
 def test_two_names_of_the_database() -> None:
