@@ -18,7 +18,7 @@ from docstore_saver.calls import COLLECTIONS, Plan
 from docstore_saver.clients import MEMORY_URI, ClientSource, EmbeddedClient, Face, GivenClient, MadeClient
 from docstore_saver.codec import Codec
 from docstore_saver.documents import Place
-from docstore_saver.errors import ConfigurationError, InvalidArgumentError, TenantRequiredError
+from docstore_saver.errors import ConfigurationError, InvalidArgumentError, TenantRequiredError, shown
 from docstore_saver.options import (
     DEFAULT_INLINE_LIMIT,
     DEFAULT_PREFIX,
@@ -84,7 +84,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
         """
         refuse_unknown(unknown)
         if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
-            raise ConfigurationError(f"serde={serde!r:.100}: expected a serializer of LangGraph's protocol.")
+            raise ConfigurationError(f"serde={shown(serde)}: expected a serializer of LangGraph's protocol.")
         super().__init__(serde=serde)
         self._options: Options = checked_options(
             database=database,
@@ -130,7 +130,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
     def for_tenant(self, tenant: str) -> Self:
         """A clone that sees this tenant only; it shares the client and everything else. A config cannot override it."""
         if not is_tenant(tenant):
-            raise InvalidArgumentError(f"tenant={tenant!r:.100}: expected a string that is not empty or very long.")
+            raise InvalidArgumentError(f"tenant={shown(tenant)}: expected a string that is not empty or very long.")
         if self._tenant is not None and self._tenant != tenant:
             raise InvalidArgumentError("This saver belongs to another tenant.")
         clone = copy.copy(self)

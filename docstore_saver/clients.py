@@ -24,6 +24,7 @@ from docstore_saver.runners import Collections
 
 Face = Literal["sync", "async"]
 MEMORY_URI = "memory://"
+_TELLING = 4
 
 _UNUSABLE = (
     "The connection string or an option of the client cannot be used: {}. Expected "
@@ -173,8 +174,10 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
     if not isinstance(uri, str):
         raise ConfigurationError(f"A connection string is a str, not {type(uri).__name__}.")
     scheme, _, rest = uri.partition("://")
-    # The last @ ends the credentials, wherever a slash or a question mark stands in them unescaped.
-    credentials, _, address = rest.rpartition("@")
+    if scheme not in ("mongodb", "mongodb+srv"):
+        raise ConfigurationError(_UNUSABLE.format("it does not start with mongodb:// or mongodb+srv://"))
+    # The last @ before the options ends the credentials, also where a slash stands in them unescaped.
+    credentials, _, address = rest.partition("?")[0].rpartition("@")
     hosts = re.split(r"[/?]", address, maxsplit=1)[0]
     if set(credentials) & set("/?#"):
         raise ConfigurationError(_UNUSABLE.format("special characters in its credentials are not escaped"))
@@ -190,7 +193,7 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
             concern = client.write_concern
     except (PyMongoError, ValueError, TypeError, OSError) as error:
         said = f"{error} (options: {', '.join(options) or 'none'})"
-        raise ConfigurationError(_UNUSABLE.format(_redacted(said, credentials))) from None
+        raise ConfigurationError(_UNUSABLE.format(_redacted(said, rest.rpartition("@")[0]))) from None
     if concern.acknowledged is False:
         raise ConfigurationError("w=0 is refused: writes would be lost without an error.")
     return hosts or "the hosts of its SRV record"
@@ -198,5 +201,10 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
 
 def _redacted(text: str, credentials: str) -> str:
     """The driver's message, unless it repeats something of the credentials."""
-    parts = {credentials, *credentials.split(":"), unquote(credentials), *unquote(credentials).split(":")}
-    return "the driver's message repeats credentials and is withheld" if any(p and p in text for p in parts) else text
+    secrets = {credentials, unquote(credentials)}
+    for plain in tuple(secrets):
+        user, _, password = plain.partition(":")
+        # A short name of a user is part of any text.
+        secrets |= {password, *password.split(":"), user if len(user) >= _TELLING else ""}
+    is_told = any(secret and secret in text for secret in secrets)
+    return "the driver's message repeats credentials and is withheld" if is_told else text

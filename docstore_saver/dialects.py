@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from docstore_saver.errors import ConfigurationError
+from docstore_saver.errors import ConfigurationError, shown
 
 MiB = 1024 * 1024
 
@@ -42,9 +42,9 @@ INDEX_NOT_FOUND_CODES = frozenset({26, 27})
 INDEX_CONFLICT_CODES = frozenset({85, 86})
 
 
-def dialect_named(name: str) -> Dialect:
-    try:
-        return _BY_NAME[name]
-    except (KeyError, TypeError):
+def dialect_named(name: object) -> Dialect:
+    dialect = _BY_NAME.get(name) if isinstance(name, str) else None
+    if dialect is None:
         known = ", ".join(repr(known) for known in sorted(_BY_NAME))
-        raise ConfigurationError(f"dialect={name!r} is not known; this release knows {known}.") from None
+        raise ConfigurationError(f"dialect={shown(name)} is not known; this release knows {known}.")
+    return dialect

@@ -28,6 +28,12 @@ from __future__ import annotations
 import inspect
 
 
+def shown(value: object) -> str:
+    """A refused value for a message: short, and never a connection string, which may hold a password."""
+    text = repr(value)
+    return f"(a {type(value).__name__} that looks like a connection string)" if "://" in text else text[:80]
+
+
 class DocStoreError(Exception):
     """The checkpoint store failed."""
 

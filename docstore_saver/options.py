@@ -11,7 +11,7 @@ from bson.code import Code
 
 from docstore_saver.dialects import Dialect, MiB, dialect_named
 from docstore_saver.documents import is_text
-from docstore_saver.errors import ConfigurationError
+from docstore_saver.errors import ConfigurationError, shown
 from docstore_saver.state import Ttl
 
 TenantFrom: TypeAlias = str | Callable[[], str]
@@ -64,15 +64,15 @@ def checked_options(
     if database is not None and db_name is not None and database != db_name:
         raise ConfigurationError("database= and db_name= are two names of one option; give one of them.")
     if delta_strategy not in _STRATEGIES:
-        raise ConfigurationError(f"delta_strategy={delta_strategy!r}: expected one of {', '.join(_STRATEGIES)}.")
+        raise ConfigurationError(f"delta_strategy={shown(delta_strategy)}: expected one of {', '.join(_STRATEGIES)}.")
     if not isinstance(inline_limit, int) or isinstance(inline_limit, bool) or not 0 <= inline_limit <= MiB:
-        raise ConfigurationError(f"inline_limit={inline_limit!r}: expected bytes, an int from 0 to {MiB}.")
+        raise ConfigurationError(f"inline_limit={shown(inline_limit)}: expected bytes, an int from 0 to {MiB}.")
     if tenant_from is not None and not (callable(tenant_from) or _is_name(tenant_from)):
         raise ConfigurationError("tenant_from= takes a key of config['configurable'] or a callable without arguments.")
-    if tenant_from in _CONFIG_KEYS:
-        raise ConfigurationError(f"tenant_from={tenant_from!r} is a key of LangGraph's own; take one of yours.")
+    if isinstance(tenant_from, str) and tenant_from in _CONFIG_KEYS:
+        raise ConfigurationError(f"tenant_from={shown(tenant_from)} is a key of LangGraph's own; take one of yours.")
     if not isinstance(auto_setup, bool):
-        raise ConfigurationError(f"auto_setup={auto_setup!r:.100}: expected True or False.")
+        raise ConfigurationError(f"auto_setup={shown(auto_setup)}: expected True or False.")
     return Options(
         database=_database(database if database is not None else db_name),
         collection_prefix=_prefix(collection_prefix),
@@ -110,7 +110,7 @@ def _database(name: Any) -> str | None:
     if name is None:
         return None
     if not _is_name(name) or len(name.encode()) > _MOST_DATABASE_BYTES or set(name) & set('/\\. "$\0'):
-        raise ConfigurationError(f"database={name!r} is not the name of a MongoDB database.")
+        raise ConfigurationError(f"database={shown(name)} is not the name of a MongoDB database.")
     return str(name)
 
 
@@ -120,9 +120,10 @@ def _prefix(prefix: Any) -> str:
         or not is_text(prefix)
         or len(prefix) > _MOST_PREFIX
         or set(prefix) & set("$\0")
+        or "://" in prefix
         or prefix.startswith(("system.", "."))
     ):
-        raise ConfigurationError(f"collection_prefix={prefix!r} cannot start the name of a collection.")
+        raise ConfigurationError(f"collection_prefix={shown(prefix)} cannot start the name of a collection.")
     return prefix
 
 
@@ -130,14 +131,14 @@ def _tenant(tenant: Any) -> str | None:
     if tenant is None:
         return None
     if not is_tenant(tenant):
-        raise ConfigurationError(f"tenant={tenant!r:.100}: expected a string that is not empty or very long.")
+        raise ConfigurationError(f"tenant={shown(tenant)}: expected a string that is not empty or very long.")
     return str.__str__(tenant)
 
 
 def _ttl(ttl: Any) -> Ttl | None:
     seconds = _seconds("ttl", ttl)
     if seconds is not None and seconds > _MOST_TTL_SECONDS:
-        raise ConfigurationError(f"ttl={ttl!r:.100}: more than ten years; leave it out to keep threads for ever.")
+        raise ConfigurationError(f"ttl={shown(ttl)}: more than ten years; leave it out to keep threads for ever.")
     return None if seconds is None else Ttl(max(1, int(-(-seconds // 1))))
 
 
@@ -146,13 +147,13 @@ def _seconds(name: str, value: Any) -> float | None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 2**31:
-        raise ConfigurationError(f"{name}={value!r}: expected a timedelta or a number of seconds greater than 0.")
+        raise ConfigurationError(f"{name}={shown(value)}: expected a timedelta or a number of seconds greater than 0.")
     return float(seconds)
 
 
 def _keys(names: Any) -> list[str]:
     if not isinstance(names, list | tuple | set | frozenset) or not all(_is_name(name) for name in names):
-        raise ConfigurationError(f"indexed_metadata={names!r:.100}: expected a list of metadata keys.")
+        raise ConfigurationError(f"indexed_metadata={shown(names)}: expected a list of metadata keys.")
     return list(names)
 
 
