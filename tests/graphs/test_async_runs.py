@@ -26,10 +26,17 @@ DURABILITIES: list[Any] = ["sync", "async", "exit"]
 
 on_async_kinds = pytest.mark.kinds(ASYNC_PYMONGO, MOTOR, MONGOMOCK_MOTOR)
 
-# AsyncMongoClient leaves the socket open when it is cancelled while it connects.
-leaves_sockets = pytest.mark.filterwarnings(
+# AsyncMongoClient leaves a socket open when it is cancelled while it connects.
+pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
 )
+
+
+@pytest.fixture(autouse=True)
+def sockets() -> Iterator[None]:
+    """They go here, and not in another module's test."""
+    yield
+    gc.collect()
 
 
 class State(TypedDict):
@@ -156,7 +163,6 @@ async def test_cancelled_while_a_node_sleeps(env: Env, durability: Any) -> None:
         await check_ended(env, store, node)
 
 
-@leaves_sockets
 @on_async_kinds
 @pytest.mark.parametrize("durability", DURABILITIES)
 @scenario
@@ -175,7 +181,6 @@ async def test_cancelled_at_any_moment(env: Env, durability: Any) -> None:
         await cancel(run, around)
         await resume(env, store, name)
         await check_ended(env, store, name)
-    gc.collect()
 
 
 @pytest.fixture
