@@ -46,16 +46,16 @@ class State(TypedDict):
 
 
 class Pause:
-    """Tells when a node of a graph sleeps."""
+    """Holds one node of a graph until it may go on."""
 
-    def __init__(self, node: str = "", seconds: float = 0.0) -> None:
-        self.node, self.seconds = node, seconds
-        self.reached = asyncio.Event()
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.reached, self.over = asyncio.Event(), asyncio.Event()
 
     async def at(self, node: str) -> None:
         if node == self.node:
             self.reached.set()
-            await asyncio.sleep(self.seconds)
+            await self.over.wait()
 
 
 def build(saver: Any, pause: Pause | None = None) -> Any:
@@ -153,7 +153,7 @@ async def check_ended(env: Env, store: Store, name: str) -> None:
 async def test_cancelled_while_a_node_sleeps(env: Env, durability: Any) -> None:
     store = env.open(inline_limit=64)
     for node in NODES:
-        pause, around = Pause(node, 60), asyncio.all_tasks()
+        pause, around = Pause(node), asyncio.all_tasks()
         graph = build(store.saver, pause)
         run = asyncio.create_task(store.invoke(graph, begin(node), config(node), durability=durability))
         await pause.reached.wait()
@@ -202,45 +202,40 @@ def slow_server(env: Env) -> Iterator[Any]:
     admin.command("configureFailPoint", "failCommand", mode="off")
 
 
-@pytest.mark.kinds(ASYNC_PYMONGO, MOTOR)
-@pytest.mark.parametrize("collection", ["checkpoints", "values", "writes"])
-@scenario
-async def test_cancelled_while_a_put_is_under_way(env: Env, collection: str, slow_server: Any) -> None:
-    store = env.open(inline_limit=64)
-    await store.call("setup")
-    for durability in ("sync", "async"):
-        name, pause = f"t-{durability}", Pause("two")
-        run = asyncio.create_task(
-            store.invoke(build(store.saver, pause), begin(name), config(name), durability=durability)
-        )
-        await pause.reached.wait()
-        slow_server(collection, 200)
-        await asyncio.sleep(0.1)
-        await stop(run)
-        assert await resume(env, store, name) == ended(name)
-        # What was under way has arrived by now, and changes nothing.
-        await asyncio.sleep(0.15)
-        await check_ended(env, store, name)
+async def at_a_slow_put(env: Env, store: Store, name: str, hold: Any, **options: Any) -> asyncio.Task[Any]:
+    """A run whose next insert the server holds, while everything before is stored."""
+    pause, other = Pause("two"), fresh(env, store)
+    run = asyncio.create_task(build(store.saver, pause).ainvoke(begin(name), config(name), **options))
+    await pause.reached.wait()
+    while "two" not in (await build(other.saver).aget_state(config(name))).next:  # noqa: ASYNC110  # the store has no event
+        await asyncio.sleep(0.01)
+    hold()
+    pause.over.set()
+    await asyncio.sleep(0.1)
+    return run
 
 
-@pytest.mark.kinds(PYMONGO)
+async def check_resumes(env: Env, store: Store, name: str) -> None:
+    assert await build(fresh(env, store).saver).ainvoke(None, config(name)) == ended(name)
+    # What was under way has arrived by now, and changes nothing.
+    await asyncio.sleep(0.15)
+    state = await build(fresh(env, store).saver).aget_state(config(name))
+    assert (state.values, state.next) == (ended(name), ())
+
+
+@pytest.mark.kinds(ASYNC_PYMONGO, MOTOR, PYMONGO)
 @pytest.mark.parametrize("collection", ["checkpoints", "values", "writes"])
-def test_cancelled_while_a_sync_savers_thread_puts(env: Env, collection: str, slow_server: Any) -> None:
-    """The thread cannot be cancelled: its put arrives while the thread's next run has begun."""
+def test_cancelled_while_a_put_is_under_way(env: Env, collection: str, slow_server: Any) -> None:
+    """A sync saver's thread cannot be cancelled: its put arrives while the next run has begun."""
 
     async def body() -> None:
-        store, pause = env.open(inline_limit=64), Pause("two")
+        store = env.open(inline_limit=64)
         await store.saver.asetup()
-        graph = build(store.saver, pause)
-        run = asyncio.create_task(graph.ainvoke(begin("t"), config()))
-        await pause.reached.wait()
-        slow_server(collection, 200)
-        await asyncio.sleep(0.1)
-        await stop(run)
-        assert await build(fresh(env, store).saver).ainvoke(None, config()) == ended("t")
-        await asyncio.sleep(0.15)
-        state = await build(fresh(env, store).saver).aget_state(config())
-        assert (state.values, state.next) == (ended("t"), ())
+        for durability in ("sync", "async"):
+            name = f"t-{durability}"
+            run = await at_a_slow_put(env, store, name, lambda: slow_server(collection, 200), durability=durability)
+            await stop(run)
+            await check_resumes(env, store, name)
 
     env.run(body, in_loop=True)
 

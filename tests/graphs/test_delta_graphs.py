@@ -133,6 +133,14 @@ def start(name: str) -> dict[str, Any]:
     return {"log": [name], "notes": [name], "plain": [name], "count": 0}
 
 
+def one_by_one(where: Any) -> Any:
+    """LangGraph may lose a delta write under exit durability where two nodes end in two threads at the same moment.
+
+    Its `put_writes` replaces the list that the other thread is about to extend. InMemorySaver shows it, too.
+    """
+    return {**where, "max_concurrency": 1}
+
+
 class Told:
     """A thread's life, told by every checkpoint that was emitted: id -> the values that the graph held then."""
 
@@ -150,6 +158,7 @@ class Told:
         """One run by a saver of its own, as in another process; answers the values at its end."""
         store, graph = self.graph(stop_at)
         options: Any = {"stream_mode": ["checkpoints", "values"], "durability": self.durability}
+        where = one_by_one(where) if self.durability == "exit" else where
         if store.is_async:
             events = [event async for event in graph.astream(value, where, **options)]
         else:
@@ -276,7 +285,7 @@ async def test_an_overwrite_resets_a_delta_channel(env: Env) -> None:
 async def test_histories_agree_with_langgraphs_own_saver(env: Env, durability: Any) -> None:
     async def story(store: Store) -> list[Any]:
         graph = line_graph(store.saver, 2, stop_at=1)
-        where = config("t")
+        where = one_by_one(config("t"))
         await store.invoke(graph, start("begin"), where, durability=durability)
         await store.invoke(graph, Command(resume="yes"), where, durability=durability)
         return [
