@@ -122,8 +122,8 @@ class ArgumentReader:
         return [(name, value) for name, (_, value) in zip(names, pairs, strict=True)]
 
     def task(self, config: Any, task_id: Any, task_path: Any) -> Task:
-        if not isinstance(task_path, str) or not is_text(task_path):
-            raise InvalidArgumentError("task_path must be a str.")
+        if not is_text(task_path):
+            raise InvalidArgumentError("task_path must be a str that UTF-8 can hold.")
         run_id = self._run_id(config, config_metadata(config), configurable(config))
         return Task(identifier("task_id", task_id, self._most), task_path, run_id)
 
@@ -160,7 +160,7 @@ class ArgumentReader:
     def _channels(names: Any) -> list[str]:
         names = list(names)
         for name in names:
-            if not isinstance(name, str) or isinstance(name, Code) or not is_text(name):
+            if not is_text(name):
                 raise InvalidArgumentError(
                     f"A channel name must be a str that UTF-8 can hold, not {type(name).__name__}."
                 )

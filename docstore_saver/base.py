@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -120,7 +121,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
         if conn_string == MEMORY_URI:
             return cls(EmbeddedClient(cls._face), database, **own, **options)
         refuse_unknown({name: value for name, value in options.items() if name.endswith("_collection_name")})
-        return cls(MadeClient(conn_string, options, cls._face), database, **own)
+        return cls(MadeClient(conn_string, options), database, **own)
 
     @classmethod
     def in_memory(cls, **options: Any) -> Self:
@@ -231,17 +232,8 @@ def _number(version: str | None) -> int:
         raise InvalidArgumentError(f"The channel version {version[:50]!r} does not start with a number.") from None
 
 
-_OPTION_NAMES: Sequence[str] = (
-    "db_name",
-    "collection_prefix",
-    "serde",
-    "ttl",
-    "tenant",
-    "tenant_from",
-    "inline_limit",
-    "delta_strategy",
-    "dialect",
-    "auto_setup",
-    "indexed_metadata",
-    "timeout",
+_OPTION_NAMES = frozenset(
+    name
+    for name, parameter in inspect.signature(SaverBase.__init__).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
 )

@@ -26,6 +26,9 @@ Document: TypeAlias = dict[str, Any]
 CollectionName = Literal["checkpoints", "writes", "values"]
 COLLECTIONS: tuple[CollectionName, ...] = ("checkpoints", "writes", "values")
 
+LARGE_BYTES = 64 * 1024
+"""Work on more than this is noticed on an event loop (`Compute.large`)."""
+
 # One reply may hold 16 MB; asking for all of it at once saves the getMore that the default first batch of 101 costs.
 _ONE_REPLY = 100_000
 

@@ -98,9 +98,9 @@ class MadeClient:
 
     dialect = MONGODB
 
-    def __init__(self, uri: str, options: Mapping[str, Any], face: Face) -> None:
+    def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
         self.hosts = _require_usable(uri, options)
-        self._uri, self._options, self._face = uri, dict(options), face
+        self._uri, self._options = uri, dict(options)
         self._sync: Any = None
         self._by_loop: dict[asyncio.AbstractEventLoop, Any] = {}
         self._closed = False
@@ -178,8 +178,8 @@ def _require_usable(uri: Any, options: Mapping[str, Any]) -> str:
         raise ConfigurationError(_UNUSABLE.format("it does not start with mongodb:// or mongodb+srv://"))
     # The last @ before the options ends the credentials, also where a slash stands in them unescaped.
     credentials, _, address = rest.partition("?")[0].rpartition("@")
-    hosts = re.split(r"[/?]", address, maxsplit=1)[0]
-    if set(credentials) & set("/?#"):
+    hosts = address.partition("/")[0]
+    if set(credentials) & set("/#"):
         raise ConfigurationError(_UNUSABLE.format("special characters in its credentials are not escaped"))
     checked = uri
     if scheme == "mongodb+srv":

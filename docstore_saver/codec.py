@@ -16,6 +16,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from docstore_saver.calls import LARGE_BYTES
 from docstore_saver.documents import Payload
 from docstore_saver.errors import DecodingError, DecryptionError, DocStoreError, FormatVersionError
 from docstore_saver.facets import PLAIN, Digest
@@ -26,8 +27,7 @@ Typed: TypeAlias = tuple[str, bytes]
 EMPTY: Typed = ("null", b"")
 CHANNELS = "channels"
 
-# Strings and bytes longer than this, and containers with more items, are worth a thread of their own.
-_LARGE_BYTES = 64 * 1024
+# A container with more items is worth a thread of its own, whatever they are.
 _MOST_ITEMS = 256
 
 
@@ -146,7 +146,7 @@ def looks_large(value: Any) -> bool:
             size += int(item.nbytes)
         elif hasattr(item, "__dict__"):
             waiting.extend(vars(item).values())
-        if size > _LARGE_BYTES or seen + len(waiting) > _MOST_ITEMS:
+        if size > LARGE_BYTES or seen + len(waiting) > _MOST_ITEMS:
             return True
     return False
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import ormsgpack
+from bson.code import Code
 
 from docstore_saver.calls import Document
 from docstore_saver.errors import FormatVersionError
@@ -99,8 +100,13 @@ def version_text(version: Version) -> str:
     return f"f:{float(version).hex()}"
 
 
-def is_text(value: str) -> bool:
-    """Whether the string has a UTF-8 form: a lone surrogate has none, and BSON cannot hold it."""
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a str that BSON keeps as one.
+
+    A lone surrogate has no UTF-8 form, and `Code` is a str to Python and something to execute to a server.
+    """
+    if not isinstance(value, str) or isinstance(value, Code):
+        return False
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -110,7 +116,13 @@ def is_text(value: str) -> bool:
 
 def now() -> datetime:
     """The clock as BSON keeps it: UTC without a zone, whole milliseconds."""
-    time = datetime.now(UTC).replace(tzinfo=None)
+    return bson_time(datetime.now(UTC))
+
+
+def bson_time(time: datetime) -> datetime:
+    """A time as it reads back from BSON; one without a zone is taken as UTC."""
+    if time.tzinfo is not None:
+        time = time.astimezone(UTC).replace(tzinfo=None)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from bson.code import Code
-
 from docstore_saver.dialects import Dialect, MiB, dialect_named
 from docstore_saver.documents import is_text
 from docstore_saver.errors import ConfigurationError, shown
@@ -116,8 +114,7 @@ def _database(name: Any) -> str | None:
 
 def _prefix(prefix: Any) -> str:
     if (
-        not isinstance(prefix, str)
-        or not is_text(prefix)
+        not is_text(prefix)
         or len(prefix) > _MOST_PREFIX
         or set(prefix) & set("$\0")
         or "://" in prefix
@@ -158,4 +155,4 @@ def _keys(names: Any) -> list[str]:
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Code) and value != "" and is_text(value)
+    return is_text(value) and value != ""

@@ -16,7 +16,7 @@ from typing import Any
 import pymongo
 import pytest
 from support.env import Env
-from support.kinds import KINDS, ON_MONGOD, Kind
+from support.kinds import KINDS, Kind
 
 from docstore_saver.devserver import DevServer
 
@@ -63,6 +63,3 @@ def env(request: pytest.FixtureRequest) -> Iterator[Env]:
     client = request.getfixturevalue("raw_client")
     yield Env(kind, database, request.getfixturevalue("mongod_uri"), client)
     client.drop_database(database)
-
-
-on_mongod = pytest.mark.kinds(*ON_MONGOD)

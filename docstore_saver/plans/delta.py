@@ -16,13 +16,13 @@ from typing import Any
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from docstore_saver import queries
-from docstore_saver.calls import Call, Compute, Document, Group, Plan
+from docstore_saver.calls import LARGE_BYTES, Call, Compute, Document, Group, Plan
 from docstore_saver.codec import unpack_channels
 from docstore_saver.dialects import TOO_MUCH_CODES
 from docstore_saver.documents import Place, Reference, references, require_format
 from docstore_saver.errors import IncompleteCheckpointError, StorageError, UnsupportedByServerError
 from docstore_saver.plans import heads, values
-from docstore_saver.plans.read import LARGE_BYTES, read_write, row_bytes, sorted_writes
+from docstore_saver.plans.read import decode, read_write, row_bytes, sorted_writes
 from docstore_saver.state import Scope
 
 FIRST_PAGE = 128
@@ -72,7 +72,7 @@ def history(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[Mapping
         return {}
     chain, page = yield from _start(scope, place, channels)
     if chain is not None and not chain.is_done:
-        if scope.delta_strategy == "graph_lookup" and scope.dialect.graph_lookup:
+        if _by_lookup_alone(scope):
             yield from _look_up_or_scan(scope, chain, [])
         else:
             yield from _scan(scope, chain, page)
@@ -80,10 +80,13 @@ def history(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[Mapping
     return (yield from _collect(scope, chain, channels))
 
 
+def _by_lookup_alone(scope: Scope) -> bool:
+    return scope.delta_strategy == "graph_lookup" and scope.dialect.graph_lookup
+
+
 def _start(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[tuple[Chain | None, list[Document]]]:
     """Find the target; a scan gets the first page of its ancestors with it."""
-    by_lookup = scope.delta_strategy == "graph_lookup" and scope.dialect.graph_lookup
-    limit = FIRST_PAGE if not by_lookup else 1
+    limit = 1 if _by_lookup_alone(scope) else FIRST_PAGE
     page: list[Document] = yield queries.links(place, place.checkpoint_id or None, limit)
     if place.checkpoint_id:
         found = page[:1] if page and page[0]["checkpoint_id"] == place.checkpoint_id else []
@@ -216,7 +219,7 @@ def _collect(scope: Scope, chain: Chain | None, channels: Sequence[str]) -> Plan
     calls = [queries.delta_writes(chain.place, chunk, channels) for chunk in chunks]
     calls += [queries.whole_checkpoint(chain.place.at(seed)) for seed in sorted(set(inline.values()))]
     located = [(chain.place.thread_id, ref) for ref in seed_refs.values()]
-    seeds, answers = yield from values.load_beside(scope, chain.place.tenant, located, _decode(scope), calls)
+    seeds, answers = yield from values.load_beside(scope, chain.place.tenant, located, partial(decode, scope), calls)
     rows = [row for answer in answers[len(chunks) :] for row in answer]
     for channel, ref in seed_refs.items():
         result[channel]["seed"] = seeds[chain.place.thread_id, ref.value_id]
@@ -245,10 +248,6 @@ def _seed_references(chain: Chain) -> tuple[dict[str, Reference], dict[str, str]
     return refs, inline
 
 
-def _decode(scope: Scope) -> values.Consume[Any]:
-    return lambda _, typed: scope.codec.loads(typed)
-
-
 def _inline_seeds(scope: Scope, row: Document, channels: Sequence[str]) -> Plan[dict[str, Any]]:
     inline = unpack_channels((yield from heads.open_field(scope, row, "values")))
     return {channel: scope.codec.loads(inline[channel]) for channel in channels}
@@ -260,7 +259,7 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
     for write in sorted_writes(writes):
         by_id.setdefault(write["checkpoint_id"], []).append(write)
     located = [(write["thread_id"], Reference.from_document(write["ref"])) for write in writes if write["ref"]]
-    typed = yield from values.load(scope, chain.place.tenant, located, lambda _, typed: typed)
+    typed = yield from values.load(scope, chain.place.tenant, located, values.as_stored)
 
     def value_of(ref: Reference) -> Any:
         return scope.codec.loads(typed[chain.place.thread_id, ref.value_id])
@@ -273,9 +272,8 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
             if write["channel"] == channel
         ]
 
-    weight = sum(row_bytes(write) for write in writes)
+    large = sum(row_bytes(write) for write in writes) > LARGE_BYTES
     result = {}
     for channel, ids in chain.ids.items():
-        large = weight > LARGE_BYTES
         result[channel] = yield Compute(partial(replay, ids, channel), large=large)
     return result

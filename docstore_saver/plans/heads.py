@@ -66,7 +66,7 @@ def open_field(scope: Scope, document: Document, field: str) -> Plan[Typed]:
     if spilled is None:
         return typed
     thread_id = document["thread_id"]
-    fetched = yield from values.load(scope, document["tenant"], [(thread_id, spilled)], lambda _, whole: whole)
+    fetched = yield from values.load(scope, document["tenant"], [(thread_id, spilled)], values.as_stored)
     return fetched[thread_id, spilled.value_id]
 
 

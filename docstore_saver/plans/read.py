@@ -11,7 +11,7 @@ from typing import Any
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, PendingWrite, writes_sort_key
 
 from docstore_saver import facets, queries
-from docstore_saver.calls import Compute, Document, Group, Plan
+from docstore_saver.calls import LARGE_BYTES, Compute, Document, Group, Plan
 from docstore_saver.codec import Typed, unpack_channels
 from docstore_saver.dialects import TOO_MUCH_CODES
 from docstore_saver.documents import (
@@ -29,7 +29,6 @@ from docstore_saver.state import Scope
 PAGE = 200
 MOST_NAMESPACES = 200
 """MongoDB merges this many index ranges in order; over it, it sorts in memory."""
-LARGE_BYTES = 64 * 1024
 _ROW_BYTES = 512
 """Decoding a document costs something even where its payload is small."""
 
@@ -45,7 +44,7 @@ def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[Checkpoint
     yield from ttl.notice(scope, document)
     if ttl.is_over(scope, document):
         return None
-    decoded = yield from values.load(scope, place.tenant, row_values(document), partial(_decode, scope))
+    decoded = yield from values.load(scope, place.tenant, row_values(document), partial(decode, scope))
     tuple_, inline = yield Compute(
         partial(assemble, scope, document, lambda ref: decoded[place.thread_id, ref.value_id], config),
         large=tuple_bytes(document) > LARGE_BYTES,
@@ -131,13 +130,13 @@ class Listing:
 
     def _value_of(self, thread_id: str, reference: Reference) -> Any:
         # Decoded anew for each row: two tuples must not share one mutable value.
-        return _decode(self._scope, reference, self._typed[thread_id, reference.value_id])
+        return decode(self._scope, reference, self._typed[thread_id, reference.value_id])
 
     def _read_values(self) -> Plan[None]:
         self._ready, wanted = self._groups.popleft()
         self._typed.clear()
         if wanted:
-            self._typed = yield from values.load(self._scope, self._query.tenant, wanted, lambda _, whole: whole)
+            self._typed = yield from values.load(self._scope, self._query.tenant, wanted, values.as_stored)
 
     def _read_page(self) -> Plan[bool]:
         """Fetch the next page; False where there is none. The page may turn out empty (expired rows)."""
@@ -226,7 +225,8 @@ def assemble(
     scope: Scope, document: Document, value_of: ValueOf, config: MakeConfig
 ) -> tuple[CheckpointTuple, dict[str, Typed]]:
     """A CheckpointTuple from a document, its writes and its values; and its inline values as they are stored."""
-    fields = {ref.field: ref for ref in references(document) if ref.field != "channel"}
+    refs = references(document)
+    fields = {ref.field: ref for ref in refs if ref.field != "channel"}
 
     def read(name: str) -> Any:
         typed = heads.open_payload(scope, document, name)
@@ -237,7 +237,7 @@ def assemble(
     checkpoint: Checkpoint = read("core")
     inline: dict[str, Typed] = read("values")
     small = {channel: scope.codec.loads(typed) for channel, typed in inline.items()}
-    stored = {ref.channel: value_of(ref) for ref in references(document) if ref.field == "channel"}
+    stored = {ref.channel: value_of(ref) for ref in refs if ref.field == "channel"}
     checkpoint["channel_values"] = {**small, **stored}
     place, parent = place_of(document), document["parent_checkpoint_id"]
     tuple_ = CheckpointTuple(
@@ -274,5 +274,6 @@ def read_write(scope: Scope, write: Document, value_of: ValueOf) -> tuple[str, s
     return write["task_id"], write["channel"], value
 
 
-def _decode(scope: Scope, reference: Reference, typed: Typed) -> Any:
+def decode(scope: Scope, reference: Reference, typed: Typed) -> Any:
+    """A consumer for `values.load`."""
     return unpack_channels(typed) if reference.field == "values" else scope.codec.loads(typed)

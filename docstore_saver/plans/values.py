@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from docstore_saver import calls, queries
-from docstore_saver.calls import Call, Compute, Document, Group, Plan
+from docstore_saver.calls import LARGE_BYTES, Call, Compute, Document, Group, Plan
 from docstore_saver.codec import Typed
 from docstore_saver.dialects import MiB
 from docstore_saver.documents import (
@@ -40,7 +40,6 @@ BATCH_BYTES = 10 * MiB
 MOST_BATCH_BYTES = 24 * MiB
 FETCH_BYTES = 16 * MiB
 FETCH_PARTS = 1000
-_LARGE_BYTES = 64 * 1024
 
 
 class ValueBatch:
@@ -63,7 +62,7 @@ class ValueBatch:
             chunk = data[n * part_bytes : (n + 1) * part_bytes] if reference.parts > 1 else data
             document = self._part(reference, n)
             seal = partial(self._scope.codec.seal, (kind, chunk), part_context(document))
-            document["data"] = yield Compute(seal, large=self._scope.codec.seals and len(chunk) > _LARGE_BYTES)
+            document["data"] = yield Compute(seal, large=self._scope.codec.seals and len(chunk) > LARGE_BYTES)
             document["size"] = len(document["data"]["data"])
             if self._documents and self._bytes + document["size"] > limit:
                 yield from self.flush()
@@ -146,10 +145,15 @@ def load_beside(
             key, reference = (thread_id, value_id), unique[thread_id, value_id]
             if n == reference.parts - 1:
                 join = partial(_join, scope, reference, pending.pop(key, {}), consume)
-                results[key] = yield Compute(join, large=reference.size > _LARGE_BYTES)
+                results[key] = yield Compute(join, large=reference.size > LARGE_BYTES)
     if answers is None:
         answers = yield Group(calls)
     return results, answers
+
+
+def as_stored(_: Reference, typed: Typed) -> Typed:
+    """A consumer for `load` that decodes nothing."""
+    return typed
 
 
 def groups(rows: Iterable[Sequence[Located]]) -> Iterator[tuple[int, list[Located]]]:

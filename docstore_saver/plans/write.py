@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,12 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from docstore_saver import calls, facets, queries
-from docstore_saver.calls import Compute, Document, DuplicateKeys, Group, Plan
+from docstore_saver.calls import LARGE_BYTES, Compute, Document, DuplicateKeys, Group, Plan
 from docstore_saver.codec import EMPTY, Typed, looks_large, pack_channels
 from docstore_saver.documents import (
     Place,
     Reference,
+    bson_time,
     checkpoint_context,
     checkpoint_key,
     common_fields,
@@ -86,7 +87,7 @@ def put(scope: Scope, new: NewCheckpoint) -> Plan[None]:
 
     document = _document(scope, new, parent, stamp, stored, [*refs.values(), *spilled])
     seal = partial(_seal, scope, document, fields)
-    yield Compute(seal, large=scope.codec.seals and sum(len(data) for _, data in fields.values()) > INLINE_BYTES)
+    yield Compute(seal, large=scope.codec.seals and sum(len(data) for _, data in fields.values()) > LARGE_BYTES)
     try:
         yield calls.insert_one("checkpoints", document)
     except DuplicateKeys:
@@ -273,9 +274,7 @@ def _delta(new: NewCheckpoint, parent: Head) -> list[Document]:
     steps = {channel: count + 1 for channel, count in parent.delta.items()}
     counters = new.metadata.get("counters_since_delta_snapshot")
     if isinstance(counters, Mapping):
-        steps.update(
-            {name: _supersteps(count) for name, count in counters.items() if isinstance(name, str) and is_text(name)}
-        )
+        steps.update({name: _supersteps(count) for name, count in counters.items() if is_text(name)})
     for channel, value in new.channel_values.items():
         if isinstance(value, _DeltaSnapshot):
             steps[channel] = 0
@@ -299,9 +298,6 @@ def _exact(value: Any, kind: type[str | int]) -> str | int | None:
 
 def _created_at(ts: Any) -> datetime:
     try:
-        time = datetime.fromisoformat(ts)
-        if time.tzinfo is not None:
-            time = time.astimezone(UTC).replace(tzinfo=None)
+        return bson_time(datetime.fromisoformat(ts))
     except (TypeError, ValueError, OverflowError):
         return now()
-    return time.replace(microsecond=time.microsecond // 1000 * 1000)
