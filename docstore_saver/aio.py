@@ -19,12 +19,13 @@ from docstore_saver.calls import Plan
 from docstore_saver.clients import Face
 from docstore_saver.engine import AsyncEngine
 from docstore_saver.errors import WrongFaceError
+from docstore_saver.maintenance_async import AsyncMaintenance
 from docstore_saver.plans.read import Listing
 
 T = TypeVar("T")
 
 
-class AsyncDocStoreSaver(SaverBase):
+class AsyncDocStoreSaver(AsyncMaintenance):
     """A LangGraph checkpointer over an AsyncMongoClient, Motor or mongomock-motor.
 
     Its event loop is that of the first awaited call. The sync methods may be called from other threads and run on that

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,9 +12,15 @@ from bson.code import Code
 from langgraph.checkpoint.base import get_checkpoint_metadata
 
 from docstore_saver.documents import Place, is_text
-from docstore_saver.errors import InvalidArgumentError
+from docstore_saver.errors import InvalidArgumentError, shown
 from docstore_saver.plans.read import ListQuery
 from docstore_saver.plans.write import NewCheckpoint, Task
+from docstore_saver.policies import Keep
+from docstore_saver.reports import OnProgress
+from docstore_saver.state import TOUCH_SECONDS, Ttl
+
+LEAST_GRACE = timedelta(seconds=TOUCH_SECONDS * 1.5)
+_MOST_PERIOD = timedelta(days=3650)
 
 
 def identifier(name: str, value: Any, most_bytes: int) -> str:
@@ -48,6 +56,16 @@ def config_metadata(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
         raise InvalidArgumentError('config["metadata"] must be a dict with str keys.')
     return metadata
+
+
+def _period(name: str, value: Any) -> timedelta:
+    """A timedelta or a number of seconds, of 0 or more."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    with suppress(OverflowError, ValueError):  # more than a timedelta holds, or no number at all
+        period = timedelta(seconds=value) if is_number else value
+        if isinstance(period, timedelta) and timedelta(0) <= period <= _MOST_PERIOD:
+            return period
+    raise InvalidArgumentError(f"{name}={shown(value)}: expected a timedelta or a number of seconds, 0 to 10 years.")
 
 
 def _require_versions(versions: Mapping[Any, Any]) -> None:
@@ -143,6 +161,79 @@ class ArgumentReader:
             filter=filter,
             limit=limit,
         )
+
+    def ids(self, name: str, values: Any) -> list[str]:
+        """Several thread or run ids, each once."""
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise InvalidArgumentError(f"{name} must be a list of str, not {type(values).__name__}.")
+        return list(dict.fromkeys(identifier(f"each of {name}", value, self._most) for value in values))
+
+    def copy(self, source: Any, target: Any) -> tuple[str, str]:
+        source_id = identifier("source_thread_id", source, self._most)
+        target_id = identifier("target_thread_id", target, self._most)
+        if source_id == target_id:
+            raise InvalidArgumentError("source_thread_id and target_thread_id are the same thread.")
+        return source_id, target_id
+
+    @staticmethod
+    def keep(strategy: Any, keep_last: Any, older_than: Any, keep_forks: Any) -> Keep | None:
+        """What a prune keeps; None where it keeps nothing."""
+        if strategy not in ("keep_latest", "delete"):
+            raise InvalidArgumentError(f'strategy={shown(strategy)}: expected "keep_latest" or "delete".')
+        if strategy == "delete":
+            if keep_last is not None or older_than is not None or keep_forks:
+                raise InvalidArgumentError(
+                    'strategy="delete" removes whole threads; keep_last=, older_than= and keep_forks= go with '
+                    '"keep_latest".'
+                )
+            return None
+        if keep_last is not None and (not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1):
+            raise InvalidArgumentError(
+                f'keep_last={shown(keep_last)}: expected an int of 1 or more. strategy="delete" removes all.'
+            )
+        period = None if older_than is None else _period("older_than", older_than)
+        return Keep(last=keep_last or 1, younger_than=period, forks=keep_forks)
+
+    @staticmethod
+    def grace(value: Any) -> timedelta:
+        """How long what goes stays whole; 0, or so long that no put takes what is removed for safe."""
+        grace = _period("grace", value)
+        if grace and grace < LEAST_GRACE:
+            raise InvalidArgumentError(
+                f"grace={shown(value)}: expected {LEAST_GRACE} or more, since a run relies on what it used ten minutes "
+                "ago; or 0, when no run is going on in these threads."
+            )
+        return grace
+
+    @staticmethod
+    def flags(**flags: Any) -> None:
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise InvalidArgumentError(f"{name}={shown(value)}: expected True or False.")
+
+    @staticmethod
+    def ttl(value: Any) -> Ttl | None:
+        """Seconds, rounded up, as in the constructor; None switches it off."""
+        if value is None:
+            return None
+        period = _period("ttl", value)
+        if not period:
+            raise InvalidArgumentError("ttl=0: every thread would be over at once. None switches the ttl off.")
+        return Ttl(-(-period // timedelta(seconds=1)))
+
+    @staticmethod
+    def listing(order_by: Any, limit: Any) -> tuple[bool, int | None]:
+        if order_by not in ("thread_id", "activity"):
+            raise InvalidArgumentError(f'order_by={shown(order_by)}: expected "thread_id" or "activity".')
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise InvalidArgumentError("limit must be an int of 0 or more, or None.")
+        return order_by == "activity", limit
+
+    @staticmethod
+    def progress(value: Any) -> OnProgress | None:
+        if value is not None and not callable(value):
+            raise InvalidArgumentError(f"progress={shown(value)}: expected a function that takes a Progress, or None.")
+        return value  # type: ignore[no-any-return]  # what it takes cannot be checked
 
     def channels(self, channels: Any) -> list[str]:
         if isinstance(channels, str | bytes) or not isinstance(channels, Sequence):

@@ -102,8 +102,8 @@ def insert_many(collection: CollectionName, documents: Sequence[Document]) -> Ca
     return Call(collection, "insert_many", (list(documents),), {"ordered": False})
 
 
-def replace_one(collection: CollectionName, query: Document, document: Document) -> Call:
-    return Call(collection, "replace_one", (query, document), {"upsert": True})
+def replace_one(collection: CollectionName, query: Document, document: Document, *, upsert: bool = True) -> Call:
+    return Call(collection, "replace_one", (query, document), {"upsert": upsert})
 
 
 def update_many(collection: CollectionName, query: Document, update: Document) -> Call:

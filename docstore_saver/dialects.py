@@ -18,6 +18,7 @@ class Dialect:
     lookup_pipeline: bool = True
     partial_index: bool = True
     modify_index: bool = True
+    merge: bool = True
     persistent: bool = True
     thread_safe: bool = True
     part_bytes: int = 3 * MiB // 2
@@ -26,7 +27,9 @@ class Dialect:
 
 
 MONGODB = Dialect("mongodb")
-EMBEDDED = Dialect("embedded", lookup_pipeline=False, modify_index=False, persistent=False, thread_safe=False)
+EMBEDDED = Dialect(
+    "embedded", lookup_pipeline=False, modify_index=False, merge=False, persistent=False, thread_safe=False
+)
 
 _BY_NAME = {dialect.name: dialect for dialect in (MONGODB, EMBEDDED)}
 
@@ -39,6 +42,7 @@ TOO_LARGE_CODES = frozenset({10334, 17280, 17419, 17420})
 UNAUTHORIZED_CODES = frozenset({13, 8000})
 THROTTLED_CODES = frozenset({16500})
 INDEX_NOT_FOUND_CODES = frozenset({26, 27})
+CANNOT_CREATE_CODES = frozenset({67})
 INDEX_CONFLICT_CODES = frozenset({85, 86})
 
 

@@ -50,12 +50,12 @@ class SyncEngine:
         self._runner: SyncRunner | None = None
         self._is_set_up = False
 
-    def run(self, plan: Plan[T], setup: Setup) -> T:
+    def run(self, plan: Plan[T], setup: Setup, *, patient: bool = False) -> T:
         if not self._is_set_up:
             with self._lock:
                 if not self._is_set_up:
                     self.set_up(setup)
-        return self._get_runner().run(plan)
+        return self._get_runner().run(plan, patient=patient)
 
     def set_up(self, setup: Setup) -> None:
         with self._lock:
@@ -100,13 +100,13 @@ class AsyncEngine:
         self._first_loop: asyncio.AbstractEventLoop | None = None
         self._is_set_up = False
 
-    async def run(self, plan: Plan[T], setup: Setup) -> T:
+    async def run(self, plan: Plan[T], setup: Setup, *, patient: bool = False) -> T:
         here = self._here()
         if not self._is_set_up:
             async with here.lock:
                 if not self._is_set_up:
                     await self._set_up(here, setup)
-        return await here.runner.run(plan)
+        return await here.runner.run(plan, patient=patient)
 
     async def set_up(self, setup: Setup) -> None:
         here = self._here()

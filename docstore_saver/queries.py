@@ -16,17 +16,21 @@ from docstore_saver.facets import Digest, key_digest, wanted
 
 NEWEST_FIRST = [("checkpoint_id", -1)]
 SETTINGS_ID = "settings"
+BEGINNING = datetime(1970, 1, 1)  # noqa: DTZ001  # as BSON has it: UTC without a zone
+_COMMIT_FIELDS = {"_id": 0, "thread_id": 1, "value_id": 1}
 
 # All that a child takes over from its parent.
 _HEAD_FIELDS = {"metadata": 0}
 _LINK_FIELDS = {
     "_id": 0,
     "format": 1,
+    "thread_id": 1,
     "checkpoint_id": 1,
     "parent_checkpoint_id": 1,
     "stored": 1,
     "refs": 1,
     "hidden_at": 1,
+    "landing": 1,
 }
 
 
@@ -48,19 +52,23 @@ def by_id(document: Document) -> Document:
     return {"_id": document["_id"], **thread(document["tenant"], document["thread_id"])}
 
 
-def latest_or_one(place: Place) -> Document:
-    """One checkpoint by id, or every visible one of the namespace."""
-    query = {**namespace(place), "hidden_at": None}
-    return {**query, "checkpoint_id": place.checkpoint_id} if place.checkpoint_id else query
+def latest_or_one(place: Place, unlanded: Sequence[str]) -> Document:
+    """One checkpoint by id, or every visible one of the namespace; none of an unfinished copy."""
+    query: Document = {**namespace(place), "hidden_at": None}
+    if place.checkpoint_id:
+        query["checkpoint_id"] = place.checkpoint_id
+    if unlanded:
+        query["landing"] = {"$nin": list(unlanded)}
+    return query
 
 
-def checkpoint_with_writes(place: Place, writes_collection: str) -> Call:
+def checkpoint_with_writes(place: Place, unlanded: Sequence[str], writes_collection: str) -> Call:
     """One round trip for a checkpoint and its writes. Constants in the inner match let it use the index."""
-    writes_of = {**namespace(place), "$expr": {"$eq": ["$checkpoint_id", "$$checkpoint_id"]}}
+    writes_of = {**namespace(place), "$expr": {"$eq": ["$checkpoint_id", "$$checkpoint_id"]}, "hidden_at": None}
     return aggregate(
         "checkpoints",
         [
-            {"$match": latest_or_one(place)},
+            {"$match": latest_or_one(place, unlanded)},
             {"$sort": dict(NEWEST_FIRST)},
             {"$limit": 1},
             {
@@ -75,8 +83,8 @@ def checkpoint_with_writes(place: Place, writes_collection: str) -> Call:
     )
 
 
-def checkpoint_alone(place: Place) -> Call:
-    return find("checkpoints", latest_or_one(place), sort=NEWEST_FIRST, limit=1)
+def checkpoint_alone(place: Place, unlanded: Sequence[str] = ()) -> Call:
+    return find("checkpoints", latest_or_one(place, unlanded), sort=NEWEST_FIRST, limit=1)
 
 
 def head(place: Place) -> Call:
@@ -88,7 +96,7 @@ def whole_checkpoint(place: Place) -> Call:
 
 
 def writes_of(place: Place) -> Call:
-    return find("writes", {**namespace(place), "checkpoint_id": place.checkpoint_id})
+    return find("writes", {**namespace(place), "checkpoint_id": place.checkpoint_id, "hidden_at": None})
 
 
 def writes_of_many(rows: Sequence[Document]) -> Call:
@@ -97,8 +105,16 @@ def writes_of_many(rows: Sequence[Document]) -> Call:
     for row in rows:
         where = (row["tenant"], row["thread_id"], row["checkpoint_ns"])
         places.setdefault(where, []).append(row["checkpoint_id"])
-    clauses = [{**namespace(Place(*where)), "checkpoint_id": {"$in": ids}} for where, ids in places.items()]
+    clauses = [
+        {**namespace(Place(*where)), "checkpoint_id": {"$in": ids}, "hidden_at": None} for where, ids in places.items()
+    ]
     return find("writes", clauses[0] if len(clauses) == 1 else {"$or": clauses})
+
+
+def commits(tenant: str, landings: Iterable[tuple[str, str]]) -> Call:
+    """The commit documents of copies, each as (thread_id, landing)."""
+    keys = [part_key(Place(tenant, thread_id, ""), landing, 0) for thread_id, landing in landings]
+    return find("values", {"_id": {"$in": keys}, "tenant": tenant, "field": "copy"}, projection=_COMMIT_FIELDS)
 
 
 def namespaces(tenant: str, thread_id: str) -> Call:
@@ -188,6 +204,13 @@ def ancestors(place: Place, start: str, channel: str, collection: str, depth: in
             {"$sort": {"depth": 1}},
         ],
     )
+
+
+def hidden_writes(documents: Sequence[Document]) -> Call:
+    """Which of these writes, all of one thread, are stored and hidden."""
+    query = {**thread(documents[0]["tenant"], documents[0]["thread_id"]), "hidden_at": {"$ne": None}}
+    ids = [document["_id"] for document in documents]
+    return find("writes", {**query, "_id": {"$in": ids}}, projection={"lineage": 1})
 
 
 def delta_writes(place: Place, ids: Sequence[str], channels: Sequence[str]) -> Call:

@@ -33,13 +33,15 @@ class SyncRunner:
         self._hosts = hosts
         self._lock: AbstractContextManager[Any] = nullcontext() if thread_safe else threading.RLock()
 
-    def run(self, plan: Plan[T]) -> T:
-        with _deadline(self._timeout):
+    def run(self, plan: Plan[T], *, patient: bool = False) -> T:
+        """Drive a plan to its end; the timeout bounds all of it, or (`patient`) each of its commands."""
+        with _deadline(None if patient else self._timeout):
             try:
                 step = next(plan)
                 while True:
                     try:
-                        result = self._perform(step)
+                        with _deadline(self._timeout if patient else None):
+                            result = self._perform(step)
                     except Exception as error:
                         step = plan.throw(error)
                     else:
@@ -70,13 +72,15 @@ class AsyncRunner:
         self._pool = pool
         self._breath = time.monotonic()
 
-    async def run(self, plan: Plan[T]) -> T:
-        with _deadline(self._timeout):
+    async def run(self, plan: Plan[T], *, patient: bool = False) -> T:
+        """As `SyncRunner.run`."""
+        with _deadline(None if patient else self._timeout):
             try:
                 step = next(plan)
                 while True:
                     try:
-                        result = await self._perform(step)
+                        with _deadline(self._timeout if patient else None):
+                            result = await self._perform(step)
                     except Exception as error:
                         step = plan.throw(error)
                     else:

@@ -18,12 +18,13 @@ from docstore_saver.base import SaverBase
 from docstore_saver.calls import Plan
 from docstore_saver.clients import Face
 from docstore_saver.engine import SyncEngine
+from docstore_saver.maintenance_sync import SyncMaintenance
 from docstore_saver.plans.read import Listing
 
 T = TypeVar("T")
 
 
-class DocStoreSaver(SaverBase):
+class DocStoreSaver(SyncMaintenance):
     """A LangGraph checkpointer over a MongoClient or mongomock. Its a... methods run in a thread pool of its own.
 
     Usable as it is and as a context manager; safe to share between threads.

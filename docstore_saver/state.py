@@ -137,6 +137,7 @@ class SharedState:
     def forget_thread(self, tenant: str, thread_id: str) -> None:
         self.heads.discard(lambda place: place[:2] == (tenant, thread_id))
         self.stamps.discard(lambda key: key == (tenant, thread_id))
+        self.touched.discard(lambda key: key[:2] == (tenant, thread_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,20 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from support.env import Env
 
-CAPABILITIES = ["put", "put_writes", "get_tuple", "list", "delete_thread"]
+CAPABILITIES = [
+    "put",
+    "put_writes",
+    "get_tuple",
+    "list",
+    "delete_thread",
+    "delete_for_runs",
+    "copy_thread",
+    "prune",
+]
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_base_capability(env: Env, capability: str) -> None:
+def test_capability(env: Env, capability: str) -> None:
     """The suite is async; on a sync saver it thereby tests the thread pool behind its a... methods."""
 
     async def factory() -> AsyncGenerator[Any, None]:

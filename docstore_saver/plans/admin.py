@@ -9,8 +9,8 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from docstore_saver import calls, queries
-from docstore_saver.calls import COLLECTIONS, CollectionName, Document, Plan
-from docstore_saver.dialects import INDEX_CONFLICT_CODES, INDEX_NOT_FOUND_CODES, UNAUTHORIZED_CODES
+from docstore_saver.calls import COLLECTIONS, Call, CollectionName, Document, Plan
+from docstore_saver.dialects import CANNOT_CREATE_CODES, INDEX_CONFLICT_CODES, INDEX_NOT_FOUND_CODES, UNAUTHORIZED_CODES
 from docstore_saver.documents import now
 from docstore_saver.errors import ConfigurationError, StorageError
 from docstore_saver.facets import key_digest
@@ -35,6 +35,31 @@ def setup(scope: Scope) -> Plan[None]:
     yield from _settle_ttl(scope, old)
     for collection in COLLECTIONS:
         yield from _create(collection, _indexes(scope, collection))
+
+
+def set_ttl(scope: Scope, new: Ttl | None) -> Plan[None]:
+    """Change the store's ttl, or switch it off: then nothing expires any more, whatever its age."""
+    yield from ttl.refresh(scope)
+    if new is not None:
+        old, scope.state.ttl = scope.state.ttl, new
+        yield from _settle_ttl(scope, old)
+        for collection in COLLECTIONS:
+            yield from _create(collection, _indexes(scope, collection))
+        return
+    for collection in COLLECTIONS:
+        yield from _ignoring(INDEX_NOT_FOUND_CODES, calls.drop_index(collection, TTL_INDEX))
+    yield queries.ttl_settings(None)
+    scope.state.ttl = None
+    for collection in COLLECTIONS:
+        yield calls.update_many(collection, {"active_at": {"$gt": queries.BEGINNING}}, {"$set": {"active_at": None}})
+
+
+def _ignoring(codes: frozenset[int], call: Call) -> Plan[None]:
+    try:
+        yield call
+    except StorageError as error:
+        if error.code not in codes:
+            raise
 
 
 def _require_ours(scope: Scope) -> Plan[None]:
@@ -77,14 +102,10 @@ def _stamp_all(new: Ttl) -> Plan[None]:
 def _change(scope: Scope, old: Ttl, new: Ttl) -> Plan[None]:
     """At no moment may a value expire before the checkpoint that needs it."""
     for collection in COLLECTIONS if new.seconds < old.seconds else reversed(COLLECTIONS):
-        try:
-            if scope.dialect.modify_index:
-                yield calls.modify_index(collection, TTL_INDEX, expire_after_seconds=new.expire_after_seconds)
-            else:
-                yield calls.drop_index(collection, TTL_INDEX)
-        except StorageError as error:
-            if error.code not in INDEX_NOT_FOUND_CODES:
-                raise
+        change = calls.modify_index(collection, TTL_INDEX, expire_after_seconds=new.expire_after_seconds)
+        if not scope.dialect.modify_index:
+            change = calls.drop_index(collection, TTL_INDEX)
+        yield from _ignoring(INDEX_NOT_FOUND_CODES, change)
 
 
 def _create(collection: CollectionName, models: Sequence[Document]) -> Plan[None]:
@@ -93,7 +114,7 @@ def _create(collection: CollectionName, models: Sequence[Document]) -> Plan[None
     except StorageError as error:
         if error.code in UNAUTHORIZED_CODES:
             logger.warning("This role may not create indexes on %s; going on without.", collection)
-        elif error.code in INDEX_CONFLICT_CODES:
+        elif error.code in INDEX_CONFLICT_CODES | CANNOT_CREATE_CODES:
             yield from _one_by_one(collection, models)
         else:
             raise
@@ -105,6 +126,11 @@ def _one_by_one(collection: CollectionName, models: Sequence[Document]) -> Plan[
         try:
             yield calls.create_indexes(collection, [model])
         except StorageError as error:
+            if error.code in CANNOT_CREATE_CODES and model["name"] == TTL_INDEX:
+                logger.warning(
+                    "%s takes no TTL index on this store: %s. Call expire() from a timer.", collection, error
+                )
+                continue
             if error.code not in INDEX_CONFLICT_CODES:
                 raise
             logger.warning("Index %r of %s exists in another form and is kept: %s", model["name"], collection, error)
@@ -116,6 +142,7 @@ def _indexes(scope: Scope, collection: CollectionName) -> list[Document]:
             _unique("tenant", "thread_id", "checkpoint_ns", "checkpoint_id"),
             {"name": "newest", "keys": [("tenant", 1), ("checkpoint_id", -1)]},
             _runs(scope),
+            *_hidden(scope),
             *(_facet(key) for key in sorted(scope.indexed)),
         ],
         "writes": [
@@ -145,6 +172,14 @@ def _runs(scope: Scope) -> Document:
     if scope.dialect.partial_index:
         model["partialFilterExpression"] = {"run_id": {"$gt": ""}}
     return model
+
+
+def _hidden(scope: Scope) -> list[Document]:
+    """For sweeps; where it would hold every checkpoint they do without."""
+    if not scope.dialect.partial_index:
+        return []
+    partial = {"hidden_at": {"$gt": queries.BEGINNING}}
+    return [{"name": "hidden", "keys": [("tenant", 1), ("thread_id", 1)], "partialFilterExpression": partial}]
 
 
 def _interrupts(scope: Scope) -> Document:

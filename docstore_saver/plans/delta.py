@@ -21,7 +21,7 @@ from docstore_saver.codec import unpack_channels
 from docstore_saver.dialects import TOO_MUCH_CODES
 from docstore_saver.documents import Place, Reference, references, require_format
 from docstore_saver.errors import IncompleteCheckpointError, StorageError, UnsupportedByServerError
-from docstore_saver.plans import heads, values
+from docstore_saver.plans import heads, landing, values
 from docstore_saver.plans.read import decode, read_write, row_bytes, sorted_writes
 from docstore_saver.state import Scope
 
@@ -76,7 +76,7 @@ def history(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[Mapping
             yield from _look_up_or_scan(scope, chain, [])
         else:
             yield from _scan(scope, chain, page)
-        yield from _require_whole(chain)
+        yield from _require_whole(scope, chain)
     return (yield from _collect(scope, chain, channels))
 
 
@@ -88,12 +88,13 @@ def _start(scope: Scope, place: Place, channels: Sequence[str]) -> Plan[tuple[Ch
     """Find the target; a scan gets the first page of its ancestors with it."""
     limit = 1 if _by_lookup_alone(scope) else FIRST_PAGE
     page: list[Document] = yield queries.links(place, place.checkpoint_id or None, limit)
+    unlanded = yield from landing.unfinished(place.tenant, page)
     if place.checkpoint_id:
         found = page[:1] if page and page[0]["checkpoint_id"] == place.checkpoint_id else []
     else:
-        found = [link for link in page if not link.get("hidden_at")][:1]
+        found = [link for link in page if not link.get("hidden_at") and landing.of(link) not in unlanded][:1]
         if page and not found:
-            found = yield queries.checkpoint_alone(place)
+            found = yield queries.checkpoint_alone(place, [name for _, name in sorted(unlanded)])
     if not found:
         return None, []
     target = found[0]
@@ -194,18 +195,29 @@ def _follow(start: str | None, links: list[Document], met: set[str]) -> list[Doc
     return following
 
 
-def _require_whole(chain: Chain) -> Plan[None]:
+def _require_whole(scope: Scope, chain: Chain) -> Plan[None]:
     """A chain that breaks off is LangGraph's business, unless it loses what a delta channel is rebuilt from."""
     if not chain.missing:
         return
     for target in (yield queries.head(chain.place)):
         needed = {entry["channel"] for entry in target["delta"]} - set(target["stored"])
         for channel in sorted(needed & chain.missing.keys()):
-            raise IncompleteCheckpointError(
-                f"The delta channel {channel!r} is rebuilt from checkpoint {chain.missing[channel]!r}, which does not "
-                "exist any more. The state cannot be restored whole, so none is given. check(repair=True) removes "
-                "checkpoints that cannot be completed."
-            )
+            if not (yield from _is_first_written_here(scope, chain, channel)):
+                raise IncompleteCheckpointError(
+                    f"The delta channel {channel!r} is rebuilt from checkpoint {chain.missing[channel]!r}, which does "
+                    "not exist any more. The state cannot be restored whole, so none is given. check(repair=True) "
+                    "removes checkpoints that cannot be completed."
+                )
+
+
+def _is_first_written_here(scope: Scope, chain: Chain, channel: str) -> Plan[bool]:
+    """Whether the channel had no version yet at the last checkpoint before the gap: then nothing lay behind it."""
+    ids = chain.ids.get(channel)
+    rows = yield queries.head(chain.place.at(ids[-1]) if ids else chain.place)
+    if not rows:
+        return False
+    core = yield from heads.open_field(scope, rows[0], "core")
+    return channel not in scope.codec.loads(core)["channel_versions"]
 
 
 def _collect(scope: Scope, chain: Chain | None, channels: Sequence[str]) -> Plan[Mapping[str, DeltaChannelHistory]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from docstore_saver.documents import (
     write_context,
 )
 from docstore_saver.errors import StorageError, UnsupportedByServerError
-from docstore_saver.plans import heads, ttl, values
+from docstore_saver.plans import heads, landing, ttl, values
 from docstore_saver.state import Scope
 
 PAGE = 200
@@ -38,7 +38,11 @@ ValueOf = Callable[[Reference], Any]
 
 def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[CheckpointTuple | None]:
     """One checkpoint by id, or the latest of the namespace."""
-    document = yield from _fetch(scope, place)
+    unlanded: list[str] = []
+    while (document := (yield from _fetch(scope, place, unlanded))) is not None:
+        if not (yield from landing.unfinished(place.tenant, [document])):
+            break
+        unlanded.append(document["landing"])
     if document is None:
         return None
     yield from ttl.notice(scope, document)
@@ -53,11 +57,11 @@ def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[Checkpoint
     return tuple_  # type: ignore[no-any-return]  # a plan is sent what its step answers
 
 
-def _fetch(scope: Scope, place: Place) -> Plan[Document | None]:
+def _fetch(scope: Scope, place: Place, unlanded: Sequence[str]) -> Plan[Document | None]:
     """A checkpoint document with its writes under "writes"."""
     if scope.dialect.lookup_pipeline:
         try:
-            rows = yield queries.checkpoint_with_writes(place, scope.names["writes"])
+            rows = yield queries.checkpoint_with_writes(place, unlanded, scope.names["writes"])
         except UnsupportedByServerError:
             scope.state.dialect = replace(scope.dialect, lookup_pipeline=False)
         except StorageError as error:
@@ -66,9 +70,9 @@ def _fetch(scope: Scope, place: Place) -> Plan[Document | None]:
         else:
             return rows[0] if rows else None
     if place.checkpoint_id:
-        rows, writes = yield Group([queries.checkpoint_alone(place), queries.writes_of(place)])
+        rows, writes = yield Group([queries.checkpoint_alone(place, unlanded), queries.writes_of(place)])
         return {**rows[0], "writes": writes} if rows else None
-    rows = yield queries.checkpoint_alone(place)
+    rows = yield queries.checkpoint_alone(place, unlanded)
     if not rows:
         return None
     writes = yield queries.writes_of(place_of(rows[0]))
@@ -151,7 +155,8 @@ class Listing:
         tied = [row["_id"] for row in rows if row["checkpoint_id"] == last]
         self._passed = self._passed + tied if last == self._upper else tied
         self._upper = last
-        rows = [row for row in rows if not ttl.is_over(self._scope, row)]
+        unlanded = yield from landing.unfinished(self._query.tenant, rows)
+        rows = [row for row in rows if landing.of(row) not in unlanded and not ttl.is_over(self._scope, row)]
         if rows:
             yield from self._attach_writes(rows)
         self._rows.extend(rows)

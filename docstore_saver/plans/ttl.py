@@ -26,6 +26,15 @@ def adopt(scope: Scope) -> Plan[Ttl | None]:
     return stored
 
 
+def refresh(scope: Scope) -> Plan[None]:
+    """Follow what the store's ttl has become, whatever this saver was told when it was made."""
+    rows = yield queries.settings()
+    scope.state.ttl_read = time.monotonic()
+    for row in rows:
+        require_format(row)
+        scope.state.ttl = Ttl(row["ttl"]) if row["ttl"] is not None else None
+
+
 def notice(scope: Scope, document: Document) -> Plan[None]:
     """Another saver may have switched the ttl on since this one asked."""
     if document["active_at"] is not None and scope.state.ttl is None:
@@ -50,8 +59,8 @@ def keep_alive(scope: Scope, place: Place, *, is_root: bool) -> Plan[datetime | 
     Values first and checkpoints last, so that what a checkpoint needs never expires before it. A document that may
     already be on its way out is left alone: a thread that starts anew must not bring half of its old self back.
     """
-    if scope.state.ttl is None and time.monotonic() - scope.state.ttl_read > ASK_AGAIN_SECONDS:
-        yield from adopt(scope)
+    if time.monotonic() - scope.state.ttl_read > ASK_AGAIN_SECONDS:
+        yield from refresh(scope)
     ttl = scope.state.ttl
     if ttl is None:
         return None

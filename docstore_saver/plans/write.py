@@ -133,9 +133,30 @@ def _insert_writes(documents: list[Document]) -> Plan[None]:
     try:
         yield calls.insert_many("writes", documents)
     except DuplicateKeys as duplicates:
-        special = [documents[i] for i in duplicates.indexes if documents[i]["idx"] < 0]
+        known = [documents[i] for i in duplicates.indexes]
+        special = [document for document in known if document["idx"] < 0]
         if special:
             yield Group([calls.replace_one("writes", queries.by_id(doc), doc) for doc in special])
+        regular = [document for document in known if document["idx"] >= 0]
+        if regular:
+            yield from _show(regular)
+
+
+def _show(documents: list[Document]) -> Plan[None]:
+    """A write that a deleted run left at this checkpoint is as none: the new one takes its place.
+
+    Unless a checkpoint of another run is rebuilt from it; then the first write wins, as ever.
+    """
+    found = yield queries.hidden_writes(documents)
+    kept = {row["_id"]: row.get("lineage") for row in found}
+    for document in documents:
+        hidden = {**queries.by_id(document), "hidden_at": {"$ne": None}}
+        if document["_id"] not in kept:
+            continue
+        if kept[document["_id"]]:
+            yield calls.update_many("writes", hidden, {"$set": {"hidden_at": None}})
+        else:
+            yield calls.replace_one("writes", {**hidden, "lineage": None}, document, upsert=False)
 
 
 def _batches(documents: list[Document]) -> list[list[Document]]:
