@@ -1,6 +1,7 @@
 """copy_thread: everything of a thread under another thread's id, seen all at once (docs/format.md, section 8).
 
-Values, writes, then checkpoints, which land unseen; then one document, the commit, shows them. Copying reads a live
+Writes, then the values that they refer to, then checkpoints, which land unseen; then one document, the commit, shows
+them. Copying reads a live
 source without a lock, so before the commit it looks again: a source that lost something in between is copied anew.
 """
 
@@ -131,14 +132,14 @@ def _copy_all(scope: Scope, copy: _Copy, found: Survey) -> Plan[None]:
             pass
         else:
             return
-    for collection in ("values", "writes"):
+    for collection in ("writes", "values"):
         yield from _in_batches(scope, copy, collection, queries.thread(copy.tenant, copy.source))
     for some in thread_queries.batches(keys):
         yield from _in_batches(scope, copy, "checkpoints", thread_queries.ids(copy.tenant, copy.source, some))
 
 
 def _on_server(scope: Scope, copy: _Copy, keys: list[str]) -> Plan[None]:
-    for collection in ("values", "writes"):
+    for collection in ("writes", "values"):
         query = queries.thread(copy.tenant, copy.source)
         yield thread_queries.merge_copy(collection, query, copy.target_key, copy.changes[collection], scope.names)
     for some in thread_queries.batches(keys, thread_queries.MOST_MERGED):
