@@ -1,0 +1,328 @@
+"""Whatever was pruned, swept, deleted and copied: each checkpoint that is left equals its twin that was never pruned.
+
+Random histories meet random sequences of operations. What must be visible, and what may lie in the store behind it, a
+small model says (`support.histories`); what each checkpoint holds, an InMemorySaver.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.builders import whole_thread
+from support.env import Env
+from support.histories import SNAPSHOT_EVERY, Node, Thread, Twins, copy_memory, load
+from support.kinds import ASYNC_PYMONGO, MONGOMOCK, PYMONGO, Kind
+from support.stores import Store
+
+from docstore_saver.plans import write
+
+COLLECTIONS = ("docstore_checkpoints", "docstore_writes", "docstore_values")
+TIMES = ("created_at", "hidden_at", "touched_at")
+SEQUENCES = 10
+PASSING = timedelta(hours=2)
+
+
+class Play:
+    """One sequence of operations on a history that lies in the store."""
+
+    def __init__(self, env: Env, store: Store, loaded: Twins, seed: int) -> None:
+        self.env, self.draw = env, random.Random(seed)
+        threads = copy.deepcopy(loaded.threads)
+        for thread in threads.values():
+            thread.draw = self.draw
+        self.twins = Twins(store, copy_memory(loaded.memory), threads)
+        self.now, self.steps = 0, [f"sequence {seed}"]
+
+    @property
+    def store(self) -> Store:
+        return self.twins.store
+
+    def new_process(self) -> None:
+        """A saver that knows nothing but what it reads."""
+        options = {"database": self.env.database, "inline_limit": 64, "auto_setup": False}
+        self.twins.store = self.store.over(self.store.kind.face(self.store.client, **options))
+
+    async def run(self) -> None:
+        operations: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            *[self.prune] * 5,
+            *[self.delete_for_runs] * 4,
+            *[self.sweep] * 2,
+            *[self.copy_thread] * 2,
+            *[self.time_passes] * 3,
+            *[self.go_on] * 6,
+        ]
+        for _ in range(self.draw.randint(1, 6)):
+            if self.draw.random() < 0.3:
+                self.new_process()
+            await self.draw.choice(operations)()
+            await self.require_visible()
+            if self.draw.random() < 0.3:
+                await self.require_equal()
+        await self.require_equal()
+        await self.sweep_all()
+        await self.require_equal()
+        self.require_nothing_left_over()
+        assert (await self.store.call("check")).is_ok
+        assert (await self.store.call("check", grace=0)).is_ok
+
+    # The operations.
+
+    def grace(self) -> dict[str, Any]:
+        return {"grace": 0} if self.draw.random() < 0.5 else {}
+
+    def told(self, name: str, **arguments: Any) -> dict[str, Any]:
+        self.steps.append(f"{name}{arguments}")
+        return arguments
+
+    async def prune(self) -> None:
+        threads = self.draw.sample(sorted(self.twins.threads), self.draw.randint(1, len(self.twins.threads)))
+        last = self.draw.choice([1, 1, 1, 2, 5])
+        hours = self.draw.choice([None, None, self.draw.randint(0, 60)])
+        forks = self.draw.random() < 0.3
+        keep: dict[str, Any] = {} if last == 1 else {"keep_last": last}
+        keep |= {} if hours is None else {"older_than": timedelta(hours=hours + 0.5)}
+        keep |= {"keep_forks": True} if forks else {}
+        arguments = self.told("prune", thread_ids=threads, **keep, **self.grace())
+        going = {
+            name: self.twins.threads[name].prune(self.now, last, None if hours is None else hours + 0.5, forks)
+            for name in threads
+        }
+        removed = await self.as_foretold("prune", arguments)
+        assert removed.hidden == sum(map(len, going.values()))
+        for name in threads:
+            self.twins.threads[name].hide(going[name], self.now)
+            self.swept(self.twins.threads[name], arguments)
+
+    async def delete_for_runs(self) -> None:
+        runs = {f"run-{self.draw.randrange(9)}" for _ in range(self.draw.randint(1, 3))}
+        arguments = self.told("delete_for_runs", run_ids=sorted(runs), **self.grace())
+        removed = await self.as_foretold("delete_for_runs", arguments)
+        hidden = 0
+        for thread in self.twins.threads.values():
+            if not has_any_of(thread, runs):
+                continue
+            self.twins.forget(thread, list(thread.hide_writes(runs, self.now)))
+            going = [node.key for node in thread.visible() if node.run in runs]
+            thread.hide(going, self.now)
+            hidden += len(going)
+            self.swept(thread, arguments)
+        assert removed.hidden == hidden
+
+    async def as_foretold(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Ask first, now and then: that changes nothing, and the operation does what was said."""
+        if self.draw.random() < 0.5:
+            return await self.store.call(name, **arguments)
+        before = self.documents()
+        foretold = await self.store.call(name, **arguments, dry_run=True)
+        assert self.documents() == before
+        removed = await self.store.call(name, **arguments)
+        assert removed.hidden == foretold.hidden
+        if "grace" in arguments:
+            assert removed == foretold
+        return removed
+
+    async def sweep(self) -> None:
+        threads = sorted(self.twins.threads)
+        some = self.draw.sample(threads, self.draw.randint(1, len(threads)))
+        arguments = self.told("sweep", thread_ids=some, **self.grace())
+        await self.store.call("sweep", **arguments)
+        for name in some:
+            self.swept(self.twins.threads[name], arguments)
+
+    async def sweep_all(self) -> None:
+        arguments = self.told("sweep", thread_ids=sorted(self.twins.threads), grace=0)
+        await self.store.call("sweep", **arguments)
+        for thread in self.twins.threads.values():
+            self.swept(thread, arguments)
+
+    def swept(self, thread: Thread, arguments: dict[str, Any]) -> None:
+        self.twins.forget(thread, list(thread.sweep(self.now if "grace" in arguments else self.now - 1)))
+
+    async def copy_thread(self) -> None:
+        source = self.draw.choice(sorted(self.twins.threads))
+        target = f"copy-{len(self.twins.threads)}"
+        self.told("copy_thread", source=source, target=target)
+        await self.store.call("copy_thread", source, target)
+        if self.twins.threads[source].visible():
+            self.twins.copy(self.twins.threads[source], target)
+
+    async def time_passes(self) -> None:
+        """Two hours, for what lies in the store and for all processes: those of before are gone."""
+        self.told("time_passes")
+        for name, documents in zip(COLLECTIONS, self.documents(), strict=True):
+            older = [
+                {**document, **{time: document[time] - PASSING for time in TIMES if document.get(time)}}
+                for document in documents
+            ]
+            store_again(self.env, name, older)
+        self.now += 2
+        self.new_process()
+
+    async def go_on(self) -> None:
+        """Runs go on from visible checkpoints, and from one that was hidden since they read it."""
+        thread = self.twins.threads[self.draw.choice(sorted(self.twins.threads))]
+        for _ in range(self.draw.randint(1, 4)):
+            known = [*thread.visible()[: self.draw.choice([1, 3, 99])], *self.just_hidden(thread)]
+            if not known:
+                return
+            node = self.draw.choice(known)
+            run = f"run-{self.draw.randrange(12)}"
+            if node.is_visible and self.draw.random() < 0.7:
+                self.told("put_writes", thread=thread.id, ns=node.ns, id=node.id, run=run)
+                await self.twins.put_writes(thread, node, run)
+            else:
+                new = await self.twins.put(thread, node.ns, node, run, self.now)
+                self.told("put", thread=thread.id, ns=node.ns, parent=node.id, id=new.id, run=run)
+
+    def just_hidden(self, thread: Thread) -> list[Node]:
+        """Where a run may still go on: nothing of it is removed, and no write on its way is deleted."""
+        if any(write.hidden_at is not None for node in thread.present() for write in node.writes.values()):
+            return []
+        return [node for node in thread.present() if node.hidden_at == self.now and not node.is_lineage][:2]
+
+    # What must be true.
+
+    def documents(self) -> list[Any]:
+        return [sorted(self.env.raw[name].find(), key=lambda document: document["_id"]) for name in COLLECTIONS]
+
+    async def require_visible(self) -> None:
+        for thread in self.twins.threads.values():
+            listed = await self.store.list(whole_thread(thread.id))
+            found = {(item.config["configurable"]["checkpoint_ns"], item.checkpoint["id"]) for item in listed}
+            assert found == {node.key for node in thread.visible()}, thread.id
+
+    async def require_equal(self) -> None:
+        for thread in self.twins.threads.values():
+            where: Any = whole_thread(thread.id)
+            twins = {place(item): item for item in self.twins.memory.list(where)}
+            for item in await self.store.list(where):
+                await self.require_twin(thread, item, twins[place(item)])
+
+    async def require_twin(self, thread: Thread, item: Any, twin: Any) -> None:
+        about = f"{thread.id}: {place(item)}"
+        assert item.checkpoint == twin.checkpoint, about
+        assert item.metadata == twin.metadata, about
+        assert item.parent_config == twin.parent_config, about
+        hidden = {spot for spot, write in thread.nodes[place(item)].writes.items() if write.hidden_at is not None}
+        assert item.pending_writes == self.pending(twin, hidden), about
+        versions, values = item.checkpoint["channel_versions"], item.checkpoint["channel_values"]
+        channels = [name for name in SNAPSHOT_EVERY if name in versions and name not in values]
+        expected = self.twins.memory.get_delta_channel_history(config=twin.config, channels=channels)
+        assert await self.store.history(item.config, channels) == expected, about
+
+    def pending(self, twin: Any, hidden: set[tuple[str, int]]) -> list[Any]:
+        where = twin.config["configurable"]
+        key = where["thread_id"], where["checkpoint_ns"], where["checkpoint_id"]
+        stored = self.twins.memory.writes.get(key, {})
+        assert len(stored) == len(twin.pending_writes)
+        visible = [
+            (task, channel, self.twins.memory.serde.loads_typed(value))
+            for spot, (task, channel, value, _) in stored.items()
+            if spot not in hidden
+        ]
+        return [write for write in twin.pending_writes if write in visible]
+
+    def require_nothing_left_over(self) -> None:
+        """After a sweep without grace: what is visible, what it is rebuilt from, and nothing else."""
+        rows, writes, values = self.documents()
+        for thread in self.twins.threads.values():
+            own = [row for row in rows if row["thread_id"] == thread.id]
+            assert {(row["checkpoint_ns"], row["checkpoint_id"]) for row in own} == {
+                node.key for node in thread.present()
+            }
+            needed = thread.needs(thread.visible())
+            kept = [write for write in writes if write["thread_id"] == thread.id]
+            assert {spot_of(write) for write in kept} == {
+                (*node.key, *spot)
+                for node in thread.present()
+                for spot, write in node.writes.items()
+                if write.channel in needed.get(node.key, ()) or (node.is_visible and write.hidden_at is None)
+            }
+        used = {(row["thread_id"], ref["value_id"]) for row in rows for ref in row["refs"] if is_used(row, ref)}
+        used |= {(write["thread_id"], write["ref"]["value_id"]) for write in writes if write["ref"]}
+        assert {(value["thread_id"], value["value_id"]) for value in values} == used
+
+
+def is_used(row: dict[str, Any], ref: dict[str, Any]) -> bool:
+    """Of what is kept for its descendants only the seeds count, and what tells their versions."""
+    kept = row.get("lineage")
+    if kept is None or ref["field"] == "core":
+        return True
+    if ref["field"] == "channel":
+        return ref["channel"] in kept
+    own = {other["channel"] for other in row["refs"] if other["field"] == "channel"}
+    return ref["field"] == "values" and not set(kept) <= own
+
+
+def place(item: Any) -> tuple[str, str]:
+    return item.config["configurable"]["checkpoint_ns"], item.checkpoint["id"]
+
+
+def spot_of(write: dict[str, Any]) -> tuple[str, str, str, int]:
+    return write["checkpoint_ns"], write["checkpoint_id"], write["task_id"], write["idx"]
+
+
+def has_any_of(thread: Thread, runs: set[str]) -> bool:
+    """Whether the store holds anything of these runs in the thread; else the operation passes it over."""
+    return any(
+        node.run in runs or any(write.run in runs for write in node.writes.values()) for node in thread.present()
+    )
+
+
+def store_again(env: Env, name: str, documents: list[dict[str, Any]]) -> None:
+    env.raw[name].delete_many({})
+    if documents:
+        env.raw[name].insert_many(documents)
+
+
+class History:
+    """A history in the store, to be played with again and again."""
+
+    def __init__(self, env: Env, seed: int) -> None:
+        self.env, self.seed = env, seed
+        self.store = env.open(inline_limit=64)
+        self.loaded = env.do(load(self.store, seed))
+        self.documents = {name: list(env.raw[name].find()) for name in COLLECTIONS}
+
+    def play(self, sequence: int) -> None:
+        for name, documents in self.documents.items():
+            store_again(self.env, name, copy.deepcopy(documents))
+        play = Play(self.env, self.store, self.loaded, self.seed * 1000 + sequence)
+        play.new_process()
+        try:
+            self.env.do(play.run())
+        except BaseException as error:
+            error.add_note("\n".join([f"history {self.seed}", *play.steps]))
+            raise
+
+
+def play_all(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int, sequences: int) -> None:
+    if seed % 3 == 0:
+        # Some documents are so small that their fields become values of their own.
+        monkeypatch.setattr(write, "INLINE_BYTES", 1200)
+    with env.session():
+        history = History(env, seed)
+        for sequence in range(sequences):
+            history.play(sequence)
+
+
+def few(kind: Kind) -> int:
+    return {PYMONGO.name: 5, ASYNC_PYMONGO.name: 2}.get(kind.name, 8)
+
+
+@pytest.mark.kinds(PYMONGO, ASYNC_PYMONGO, MONGOMOCK)
+def test_what_is_left_equals_its_twin(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(few(env.kind)):
+        play_all(env, monkeypatch, seed, SEQUENCES)
+
+
+@pytest.mark.long
+@pytest.mark.kinds(MONGOMOCK)
+@pytest.mark.parametrize("seed", range(1000, 1250))
+def test_what_is_left_equals_its_twin_for_long(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    play_all(env, monkeypatch, seed, 20)
