@@ -28,7 +28,7 @@ def gather(value: list[Any], writes: list[list[Any]]) -> list[Any]:
 
 
 class Log(TypedDict):
-    log: Annotated[list[Any], DeltaChannel(gather, snapshot_frequency=5)]
+    log: Annotated[list[Any], DeltaChannel(gather, snapshot_frequency=7)]
 
 
 def talk(store: Store, cleaner: Store | None = None, **options: Any) -> Any:
