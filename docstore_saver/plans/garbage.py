@@ -35,9 +35,10 @@ class Verdict:
         key = (write["checkpoint_ns"], write["checkpoint_id"])
         if key in self.whole and not self._is_hidden(write):
             return True
-        if key in self.whole or key in self.lineage:
-            return write["channel"] in self.passing.get(key, ())
-        # Of a checkpoint that is gone, or one that may still come.
+        stays = key in self.lineage or key in self.whole
+        if stays and write["channel"] in self.passing.get(key, ()):
+            return True
+        # Of a checkpoint that is gone, or of one that may still come.
         return bool(write["created_at"] > self.cutoff)
 
     def _is_hidden(self, write: Document) -> bool:

@@ -134,6 +134,11 @@ class Thread:
                         break
         return dict(needed)
 
+    def behind_hidden(self) -> set[Key]:
+        """The visible checkpoints whose histories lead through something that is hidden."""
+        touched = {node.key for node in self.nodes.values() if not node.is_visible or node.hidden_channels()}
+        return {node.key for node in self.visible() if touched & self.needs([node]).keys()}
+
     # What the operations should do.
 
     def prune(self, now: int, last: int, younger: float | None, forks: bool) -> set[Key]:
@@ -301,9 +306,7 @@ class Twins:
             channels = [*free, *free, "x", "fat", "__interrupt__", "__error__"]
             node.calls[task] = draw.sample(channels, min(draw.randrange(4), len(channels)))
         n = draw.randrange(10**6)
-        writes = [
-            (channel, f"{n}.{i}" + LARGE * (draw.random() < 0.3)) for i, channel in enumerate(node.calls[task])
-        ]
+        writes = [(channel, f"{n}.{i}" + LARGE * (draw.random() < 0.3)) for i, channel in enumerate(node.calls[task])]
         path = f"~{sum(map(ord, task)) % 3}"
         where = {**config(thread.id, node.ns, node.id), "metadata": {"run_id": run}}
         self.memory.put_writes(where, writes, task, path)  # type: ignore[arg-type]  # a plain dict
@@ -353,10 +356,10 @@ def copy_memory(memory: InMemorySaver) -> InMemorySaver:
 
 
 async def load(store: Store, seed: int) -> Twins:
-    """Thread "a" of some thirty checkpoints and thread "b" of a few, which share runs."""
+    """Thread "a" of some twenty checkpoints and thread "b" of a few, which share runs."""
     draw = random.Random(seed)
     twins = Twins(store, InMemorySaver(), {})
-    for name, length in (("a", 30), ("b", 8)):
+    for name, length in (("a", 26), ("b", 6)):
         thread = twins.threads[name] = Thread(name, draw, text_versions=bool(seed % 2))
         for n in range(length):
             ns = "" if n == 0 else draw.choice(["", "", "", *NAMESPACES])
