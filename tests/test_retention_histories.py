@@ -179,7 +179,7 @@ class Play:
 
     def just_hidden(self, thread: Thread) -> list[Node]:
         """Where a run may still go on: nothing of it is removed, and no write on its way is deleted."""
-        if any(write.hidden_at is not None for node in thread.present() for write in node.writes.values()):
+        if any(node.deleted or node.hidden_channels() for node in thread.nodes.values()):
             return []
         return [node for node in thread.present() if node.hidden_at == self.now and not node.is_lineage][:2]
 

@@ -34,6 +34,7 @@ NAMESPACES = ("", "keeps", "sub:1", "sub:2", "sub:2|in:3")
 CALLS = {"sub:1": ("",), "sub:2": ("",), "sub:2|in:3": ("", "sub:2")}
 """The namespaces that belong to one call of a subgraph, with those of the checkpoints around it."""
 LARGE = "v" * 80
+AVOID = True
 OLDEST = 60
 """Hours since the first checkpoint of a history was made."""
 
@@ -71,6 +72,8 @@ class Node:
     hidden_at: int | None = None
     is_lineage: bool = False
     is_gone: bool = False
+    deleted: set[str] = field(default_factory=set)
+    """The channels of writes that were hidden here and are as if never made."""
 
     @property
     def key(self) -> Key:
@@ -136,7 +139,8 @@ class Thread:
 
     def behind_hidden(self) -> set[Key]:
         """The visible checkpoints whose histories lead through something that is hidden."""
-        touched = {node.key for node in self.nodes.values() if not node.is_visible or node.hidden_channels()}
+        nodes = self.nodes.values()
+        touched = {node.key for node in nodes if not node.is_visible or node.hidden_channels() or node.deleted}
         return {node.key for node in self.visible() if touched & self.needs([node]).keys()}
 
     # What the operations should do.
@@ -212,6 +216,8 @@ class Twins:
             name: (before.get(name, (0, 0))[0] + (name in changed), before.get(name, (0, 0))[1] + 1) for name in graph
         }
         forced = parent.hidden_channels() if parent else set()
+        if AVOID and parent:
+            forced = forced | parent.deleted
         values = self._plain(thread, parent, changed)
         stored = {name for name in (parent.stored if parent else ()) if name not in changed} | values.keys()
         new = {name: versions[name] for name in changed}
@@ -322,7 +328,7 @@ class Twins:
     def forget(self, thread: Thread, writes: Iterable[tuple[Node, tuple[str, int]]]) -> None:
         """Writes of deleted runs that are as if never made."""
         for node, place in writes:
-            del node.writes[place]
+            node.deleted.add(node.writes.pop(place).channel)
             del self.memory.writes[thread.id, node.ns, node.id][place]
 
     def copy(self, source: Thread, target: str) -> None:
