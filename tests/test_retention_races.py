@@ -34,6 +34,7 @@ Other = Callable[[Scene], Plan[Any]]
 LIVE: dict[str, Live] = {
     "put": lambda scene, saver: scene.put(saver, NEW, HEAD),
     "put on a branch": lambda scene, saver: scene.put(saver, NEW, checkpoint_id(BRANCH)),
+    "put again": lambda scene, saver: scene.put(saver, TRUNK[2], checkpoint_id(TRUNK[1])),
     "put_writes": lambda scene, saver: saver._plan_put_writes(config(id=HEAD), scene.writes(5), "late", ""),
     "get_tuple": lambda scene, saver: saver._plan_get_tuple(config()),
     "history": lambda scene, saver: delta.history(saver._scope(), saver._reader("").place(config()), ["log", "notes"]),
@@ -49,6 +50,9 @@ def delete_for_runs(grace: timedelta) -> Other:
     runs = frozenset({"run-1"})
     return lambda scene: retention.delete_for_runs(scene.new_saver()._scope(), "", "t", runs, grace, dry_run=False)
 
+
+STORED = {"put": NEW, "put on a branch": NEW, "put again": TRUNK[2]}
+"""A sweep hides nothing, so what these store stays visible in every order."""
 
 OTHER: dict[str, Other] = {
     "prune": prune(HOUR),
@@ -68,7 +72,8 @@ def may_miss(live: str, other: str) -> bool:
     Nobody promised that no run was going on; or the run took longer than grace (what the sweep finds was hidden twice
     as long ago).
     """
-    return other.endswith("without grace") or other == "delete_thread" or (live, other) == ("put on a branch", "sweep")
+    is_late = other == "sweep" and live in ("put on a branch", "put again")
+    return is_late or other.endswith("without grace") or other == "delete_thread"
 
 
 def prepare(scene: Scene, other: str) -> None:
@@ -97,6 +102,10 @@ def judge(scene: Scene, live: str, other: str, stepper: Stepper) -> str:
         assert stepper.answer.checkpoint["channel_values"] == twins[HEAD]["values"]
     elif live == "history":
         assert rebuilt(stepper.answer) in [twins[HEAD]["history"], *([NOTHING] if other == "delete_thread" else [])]
+    if other == "sweep" and live in STORED and stepper.failure is None:
+        stored = scene.env.raw["docstore_checkpoints"].find_one({"checkpoint_id": checkpoint_id(STORED[live])})
+        assert stored is not None
+        assert stored.get("hidden_at") is None
     for thread in ("t", "copy"):
         for row in scene.env.raw["docstore_checkpoints"].find({"thread_id": thread, "hidden_at": None}):
             seen = scene.seen(reader, config(thread, id=row["checkpoint_id"]))
