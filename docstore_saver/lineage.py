@@ -87,6 +87,21 @@ def walk(rows: Rows, starts: Through, stop: Callable[[Key], bool] = lambda _: Fa
     return dict(through)
 
 
+def flowing(row: Row, through: Through, *, is_whole: bool) -> AbstractSet[str]:
+    """The channels whose histories lead from a checkpoint on to its parent."""
+    own = row.delta if is_whole else frozenset[str]()
+    return (own | through.get(row.key, frozenset())) - row.stored
+
+
+def children(rows: Rows) -> dict[Key, list[str]]:
+    """For each parent the ids of its children."""
+    found: dict[Key, list[str]] = {}
+    for row in rows.values():
+        if row.parent_key is not None:
+            found.setdefault(row.parent_key, []).append(row.checkpoint_id)
+    return found
+
+
 def all_histories(rows: Rows, whole: Iterable[Key]) -> dict[Key, set[str]]:
     """Where the histories of these checkpoints lead through, as far as their plain fields tell.
 
@@ -100,7 +115,7 @@ def borders(rows: Rows, whole: AbstractSet[Key], through: Through) -> dict[Key, 
     found: dict[Key, AbstractSet[str]] = {}
     for key in whole:
         row = rows[key]
-        channels = (row.delta | through.get(key, frozenset())) - row.stored
+        channels = flowing(row, through, is_whole=True)
         if channels and row.parent_key in rows and row.parent_key not in whole:
             found[key] = channels
     return found

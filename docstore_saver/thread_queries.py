@@ -29,7 +29,7 @@ _ROW_FIELDS = [
 ]
 _WRITE_FIELDS = [
     *("checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "ref.value_id", "run_id", "size"),
-    *("created_at", "hidden_at", "lineage"),
+    *("created_at", "hidden_at", "read_by"),
 ]
 _PART_FIELDS = ["value_id", "n", "parts", "field", "size", "touched_at", "created_at"]
 
@@ -90,8 +90,8 @@ def shown_again(tenant: str, thread_id: str, keys: Sequence[str]) -> Call:
     return find("checkpoints", query, projection={"checkpoint_ns": 1, "checkpoint_id": 1})
 
 
-def hide(collection: RunsCollection, query: Document, time: datetime) -> Call:
-    return update_many(collection, {**query, "hidden_at": None}, {"$set": {"hidden_at": time}})
+def hide(query: Document, time: datetime) -> Call:
+    return update_many("checkpoints", {**query, "hidden_at": None}, {"$set": {"hidden_at": time}})
 
 
 def old_heads(tenant: str, thread_id: str, value_ids: Iterable[str], cutoff: datetime) -> Call:

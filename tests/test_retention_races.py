@@ -34,7 +34,7 @@ Other = Callable[[Scene], Plan[Any]]
 LIVE: dict[str, Live] = {
     "put": lambda scene, saver: scene.put(saver, NEW, HEAD),
     "put on a branch": lambda scene, saver: scene.put(saver, NEW, checkpoint_id(BRANCH)),
-    "put again": lambda scene, saver: scene.put(saver, TRUNK[2], checkpoint_id(TRUNK[1])),
+    "put again": lambda scene, saver: scene.put(saver, BRANCH, checkpoint_id(TRUNK[0])),
     "put_writes": lambda scene, saver: saver._plan_put_writes(config(id=HEAD), scene.writes(5), "late", ""),
     "get_tuple": lambda scene, saver: saver._plan_get_tuple(config()),
     "history": lambda scene, saver: delta.history(saver._scope(), saver._reader("").place(config()), ["log", "notes"]),
@@ -51,7 +51,7 @@ def delete_for_runs(grace: timedelta) -> Other:
     return lambda scene: retention.delete_for_runs(scene.new_saver()._scope(), "", "t", runs, grace, dry_run=False)
 
 
-STORED = {"put": NEW, "put on a branch": NEW, "put again": TRUNK[2]}
+STORED = {"put": NEW, "put on a branch": NEW, "put again": BRANCH}
 """A sweep hides nothing, so what these store stays visible in every order."""
 
 OTHER: dict[str, Other] = {

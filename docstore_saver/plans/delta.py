@@ -265,6 +265,11 @@ def _inline_seeds(scope: Scope, row: Document, channels: Sequence[str]) -> Plan[
     return {channel: scope.codec.loads(inline[channel]) for channel in channels}
 
 
+def _was_read_by(write: Document, child: str) -> bool:
+    """A deleted run's write counts for the children that had been stored when it was hidden, and for no later one."""
+    return write.get("hidden_at") is None or child in (write.get("read_by") or ())
+
+
 def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str, list[PendingWrite]]]:
     """Each channel's writes in the order of the chain, oldest first."""
     by_id: dict[str, list[Document]] = {}
@@ -277,11 +282,12 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
         return scope.codec.loads(typed[chain.place.thread_id, ref.value_id])
 
     def replay(ids: Sequence[str], channel: str) -> list[PendingWrite]:
+        below = [chain.place.checkpoint_id, *ids[:-1]]
         return [
             read_write(scope, write, value_of)
-            for ancestor in reversed(ids)
+            for ancestor, child in zip(reversed(ids), reversed(below), strict=True)
             for write in by_id.get(ancestor, ())
-            if write["channel"] == channel
+            if write["channel"] == channel and _was_read_by(write, child)
         ]
 
     large = sum(row_bytes(write) for write in writes) > LARGE_BYTES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from docstore_saver import calls, thread_queries
 from docstore_saver.calls import Document, Plan
-from docstore_saver.lineage import Key, Row, Through
+from docstore_saver.lineage import Key, Row, Through, flowing
 from docstore_saver.plans.survey import Survey
 from docstore_saver.reports import Removed
 
@@ -26,6 +26,7 @@ class Verdict:
     """Those that stay only for their descendants, as they are when that is done."""
     passing: Through
     """The channels whose histories lead through a checkpoint."""
+    children: Mapping[Key, Sequence[str]]
     cutoff: datetime
     """What was hidden, written or claimed after this is left alone."""
     deleted_runs: AbstractSet[str] = field(default_factory=frozenset)
@@ -33,17 +34,29 @@ class Verdict:
 
     def needs(self, write: Document) -> bool:
         key = (write["checkpoint_ns"], write["checkpoint_id"])
-        if key in self.whole and not self._is_hidden(write):
-            return True
-        stays = key in self.lineage or key in self.whole
-        if stays and write["channel"] in self.passing.get(key, ()):
-            return True
+        if key in self.whole or key in self.lineage:
+            if self._is_hidden(write, key):
+                is_needed = any(write["channel"] in self._flowing(key[0], child) for child in self._readers(write, key))
+            else:
+                is_needed = key in self.whole or write["channel"] in self.passing.get(key, ())
+            if is_needed:
+                return True
         # Of a checkpoint that is gone, or of one that may still come.
         return bool(write["created_at"] > self.cutoff)
 
-    def _is_hidden(self, write: Document) -> bool:
+    def _is_hidden(self, write: Document, key: Key) -> bool:
         hidden_at = write.get("hidden_at")
-        return write["run_id"] in self.deleted_runs or (hidden_at is not None and hidden_at <= self.cutoff)
+        is_of_deleted_run = write["run_id"] in self.deleted_runs and self.whole.get(key) is not None
+        return is_of_deleted_run or (hidden_at is not None and hidden_at <= self.cutoff)
+
+    def _readers(self, write: Document, key: Key) -> Sequence[str]:
+        readers: Sequence[str] = write.get("read_by") or ()
+        return readers if write.get("hidden_at") else self.children.get(key, ())
+
+    def _flowing(self, namespace: str, child: str) -> AbstractSet[str]:
+        key = (namespace, child)
+        row = self.whole.get(key) or self.lineage.get(key)
+        return flowing(row, self.passing, is_whole=key in self.whole) if row else frozenset()
 
     def value_ids(self) -> set[str]:
         used: set[str] = set()

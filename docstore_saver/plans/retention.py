@@ -58,7 +58,7 @@ def delete_for_runs(
     found = yield from survey(tenant, thread_id)
     going = {key for key, row in found.rows.items() if row.is_visible and row.run_id in runs}
     if not dry_run:
-        yield from _hide_writes(found, going, runs, moment)
+        yield from _hide_writes(found, {key for key, row in found.rows.items() if row.is_visible} - going, runs, moment)
     yield from hide(found, going, moment, dry_run=dry_run)
     cutoff = moment if dry_run else moment - grace
     removed = yield from sweep(scope, found, cutoff, dry_run=dry_run, deleted_runs=runs if dry_run else frozenset())
@@ -114,7 +114,9 @@ def sweep(
             **{key: row for key, row in found.unfinished.items() if row.landing not in abandoned},
         },
         lineage={key: row for key, row in kept.items() if key not in shown},
-        passing={**passing, **needed},
+        # By plain fields for what stays whole: a deleted run's write is kept where in doubt.
+        passing={**passing, **{key: needed[key] for key in kept}},
+        children=lineage.children(rows),
         cutoff=cutoff,
         deleted_runs=deleted_runs,
     )
@@ -142,27 +144,31 @@ def hide(found: Survey, going: AbstractSet[Key], moment: datetime, *, dry_run: b
     inner_first = [] if dry_run else sorted(going, key=lambda key: (-len(key[0]), key))
     for some in thread_queries.batches(inner_first):
         ids = thread_queries.ids(found.tenant, found.thread_id, found.ids(some))
-        yield thread_queries.hide("checkpoints", ids, moment)
+        yield thread_queries.hide(ids, moment)
     found.rows.update({key: replace(found.rows[key], hidden_at=moment) for key in going})
 
 
-def _hide_writes(found: Survey, going: AbstractSet[Key], runs: AbstractSet[str], moment: datetime) -> Plan[None]:
-    """Hide the runs' writes; no put may replace those that checkpoints of other runs are rebuilt from."""
-    query = {**queries.thread(found.tenant, found.thread_id), "run_id": {"$in": sorted(runs)}}
-    staying = {key for key, row in found.rows.items() if row.is_visible} - going
-    for (namespace, channels), keys in _by_channels(lineage.all_histories(found.rows, staying), staying).items():
-        for some in thread_queries.batches(keys):
-            where: Document = {"checkpoint_ns": namespace, "checkpoint_id": {"$in": some}}
-            where["channel"] = {"$in": sorted(channels)}
-            yield calls.update_many("writes", {**query, **where}, {"$set": {"lineage": True}})
-    yield thread_queries.hide("writes", query, moment)
+def _hide_writes(found: Survey, staying: AbstractSet[Key], runs: AbstractSet[str], moment: datetime) -> Plan[None]:
+    """Hide what the runs left at checkpoints that stay.
 
-
-def _by_channels(through: lineage.Through, keys: AbstractSet[Key]) -> dict[tuple[str, frozenset[str]], list[str]]:
-    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for key in sorted(keys & through.keys()):
-        groups.setdefault((key[0], frozenset(through[key])), []).append(key[1])
-    return groups
+    The children that were stored by now are rebuilt from it, those that come later are not: they begin without it. And
+    no put may replace what a checkpoint that stays is rebuilt from.
+    """
+    query = {**queries.thread(found.tenant, found.thread_id), "run_id": {"$in": sorted(runs)}, "hidden_at": None}
+    touched = set((yield calls.distinct("writes", "checkpoint_id", query)))
+    through, children = lineage.all_histories(found.rows, staying), lineage.children(found.rows)
+    for key in sorted(key for key in staying if key[1] in touched):
+        readers = children.get(key, [])
+        rows = [found.rows[key[0], child] for child in readers]
+        channels: set[str] = set()
+        for row in rows:
+            channels |= lineage.flowing(row, through, is_whole=row.key in staying)
+        here = {**query, "checkpoint_ns": key[0], "checkpoint_id": key[1]}
+        hidden = {"hidden_at": moment, "read_by": readers}
+        if channels:
+            needed = {**here, "channel": {"$in": sorted(channels)}}
+            yield calls.update_many("writes", needed, {"$set": {**hidden, "lineage": True}})
+        yield calls.update_many("writes", here, {"$set": hidden})
 
 
 def _keep_as_lineage(found: Survey, changed: dict[Key, Row], cutoff: datetime) -> Plan[None]:

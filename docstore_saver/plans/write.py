@@ -154,7 +154,7 @@ def _show(documents: list[Document]) -> Plan[None]:
         if document["_id"] not in kept:
             continue
         if kept[document["_id"]]:
-            yield calls.update_many("writes", hidden, {"$set": {"hidden_at": None}})
+            yield calls.update_many("writes", hidden, {"$set": {"hidden_at": None, "read_by": None}})
         else:
             yield calls.replace_one("writes", {**hidden, "lineage": None}, document, upsert=False)
 
