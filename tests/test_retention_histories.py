@@ -60,11 +60,13 @@ class Play:
             if self.draw.random() < 0.3:
                 self.new_process()
             await self.draw.choice(operations)()
+            self.require_whole_in_store()
             if self.draw.random() < 0.3:
                 await self.require_equal()
         await self.require_equal()
         await self.sweep_all()
         await self.require_equal()
+        self.require_whole_in_store()
         self.require_nothing_left_over()
         assert (await self.store.call("check", grace=0)).is_ok
 
@@ -104,7 +106,7 @@ class Play:
         for thread in self.twins.threads.values():
             if not has_any_of(thread, runs):
                 continue
-            self.twins.forget(thread, list(thread.hide_writes(runs, self.now)))
+            thread.hide_writes(runs, self.now)
             going = [node.key for node in thread.visible() if node.run in runs]
             thread.hide(going, self.now)
             hidden += len(going)
@@ -168,7 +170,8 @@ class Play:
             known = [*thread.visible()[: self.draw.choice([1, 3, 99])], *self.just_hidden(thread)]
             if not known:
                 return
-            node = self.draw.choice(known)
+            touched = [node for node in known if node.has_hidden_writes]
+            node = self.draw.choice(touched if touched and self.draw.random() < 0.5 else known)
             run = f"run-{self.draw.randrange(12)}"
             if node.is_visible and self.draw.random() < 0.7:
                 self.told("put_writes", thread=thread.id, ns=node.ns, id=node.id, run=run)
@@ -178,9 +181,7 @@ class Play:
                 self.told("put", thread=thread.id, ns=node.ns, parent=node.id, id=new.id, run=run)
 
     def just_hidden(self, thread: Thread) -> list[Node]:
-        """Where a run may still go on: nothing of it is removed, and no write on its way is deleted."""
-        if any(node.deleted or node.hidden_channels() for node in thread.nodes.values()):
-            return []
+        """Where a run that began before may still go on: nothing of it is removed."""
         return [node for node in thread.present() if node.hidden_at == self.now and not node.is_lineage][:2]
 
     # What must be true.
@@ -202,50 +203,47 @@ class Play:
             for item in items:
                 self.require_twin(thread, item, twins[place(item)])
                 if place(item) in unsafe or self.draw.random() < 0.1:
-                    await self.require_same_history(item, twins[place(item)])
+                    await self.require_same_history(thread, item)
 
     def require_twin(self, thread: Thread, item: Any, twin: Any) -> None:
         about = f"{thread.id}: {place(item)}"
         assert item.checkpoint == twin.checkpoint, about
         assert item.metadata == twin.metadata, about
         assert item.parent_config == twin.parent_config, about
-        hidden = {spot for spot, write in thread.nodes[place(item)].writes.items() if write.hidden_at is not None}
-        assert item.pending_writes == self.pending(twin, hidden), about
+        assert item.pending_writes == self.twins.pending(thread, thread.nodes[place(item)]), about
 
-    async def require_same_history(self, item: Any, twin: Any) -> None:
-        versions, values = item.checkpoint["channel_versions"], item.checkpoint["channel_values"]
-        channels = [name for name in SNAPSHOT_EVERY if name in versions and name not in values]
-        expected = self.twins.memory.get_delta_channel_history(config=twin.config, channels=channels)
-        assert await self.store.history(item.config, channels) == expected, item.config
+    async def require_same_history(self, thread: Thread, item: Any) -> None:
+        node = thread.nodes[place(item)]
+        assert node.rebuilt <= item.checkpoint["channel_versions"].keys() - item.checkpoint["channel_values"].keys()
+        found = await self.store.history(item.config, sorted(node.rebuilt))
+        assert found == self.twins.history(thread, node), item.config
 
-    def pending(self, twin: Any, hidden: set[tuple[str, int]]) -> list[Any]:
-        where = twin.config["configurable"]
-        key = where["thread_id"], where["checkpoint_ns"], where["checkpoint_id"]
-        stored = self.twins.memory.writes.get(key, {})
-        assert len(stored) == len(twin.pending_writes)
-        visible = [
-            (task, channel, self.twins.memory.serde.loads_typed(value))
-            for spot, (task, channel, value, _) in stored.items()
-            if spot not in hidden
-        ]
-        return [write for write in twin.pending_writes if write in visible]
+    def require_whole_in_store(self) -> None:
+        """What is visible or was hidden within grace is there with its writes; of what is left, no checkpoint more."""
+        rows, writes, _ = self.documents()
+        for thread in self.twins.threads.values():
+            own = {(row["checkpoint_ns"], row["checkpoint_id"]) for row in rows if row["thread_id"] == thread.id}
+            assert own == {node.key for node in thread.present()}, thread.id
+            kept = {spot_of(write) for write in writes if write["thread_id"] == thread.id}
+            whole = [node for node in thread.present() if not node.is_lineage]
+            assert {(*node.key, *spot) for node in whole for spot in node.writes} <= kept, thread.id
 
     def require_nothing_left_over(self) -> None:
         """After a sweep without grace: what is visible, what it is rebuilt from, and nothing else."""
         rows, writes, values = self.documents()
         for thread in self.twins.threads.values():
-            own = [row for row in rows if row["thread_id"] == thread.id]
-            assert {(row["checkpoint_ns"], row["checkpoint_id"]) for row in own} == {
-                node.key for node in thread.present()
-            }
             needed = thread.needs(thread.visible())
             kept = [write for write in writes if write["thread_id"] == thread.id]
             assert {spot_of(write) for write in kept} == {
                 (*node.key, *spot)
                 for node in thread.present()
                 for spot, write in node.writes.items()
-                if write.channel in needed.get(node.key, ()) or (node.is_visible and write.hidden_at is None)
+                if write.hidden_at is not None or node.is_visible or write.channel in needed.get(node.key, ())
             }
+        for row in rows:
+            if row.get("lineage") is not None:
+                assert "metadata" not in row
+                assert ("values" in row) == has_inline_seed(row)
         used = {(row["thread_id"], ref["value_id"]) for row in rows for ref in row["refs"] if is_used(row, ref)}
         used |= {(write["thread_id"], write["ref"]["value_id"]) for write in writes if write["ref"]}
         assert {(value["thread_id"], value["value_id"]) for value in values} == used
@@ -258,8 +256,12 @@ def is_used(row: dict[str, Any], ref: dict[str, Any]) -> bool:
         return True
     if ref["field"] == "channel":
         return ref["channel"] in kept
-    own = {other["channel"] for other in row["refs"] if other["field"] == "channel"}
-    return ref["field"] == "values" and not set(kept) <= own
+    return ref["field"] == "values" and has_inline_seed(row)
+
+
+def has_inline_seed(row: dict[str, Any]) -> bool:
+    own = {ref["channel"] for ref in row["refs"] if ref["field"] == "channel"}
+    return not set(row["lineage"]) <= own
 
 
 def place(item: Any) -> tuple[str, str]:
@@ -307,10 +309,11 @@ class History:
 
 
 def play_all(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int, sequences: int) -> None:
-    if seed % 3 == 0:
-        # Some documents are so small that their fields become values of their own.
-        monkeypatch.setattr(write, "INLINE_BYTES", 1200)
-    with env.session():
+    with env.session(), monkeypatch.context() as patch:
+        if seed % 3 == 0:
+            # Documents are so small that all their fields become values of their own.
+            patch.setattr(write, "INLINE_BYTES", 40)
+            patch.setattr(write, "_WORTH_MOVING", 30)
         history = History(env, seed)
         for sequence in range(sequences):
             history.play(sequence)

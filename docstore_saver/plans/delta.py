@@ -282,7 +282,7 @@ def _replay(scope: Scope, chain: Chain, writes: list[Document]) -> Plan[dict[str
         return scope.codec.loads(typed[chain.place.thread_id, ref.value_id])
 
     def replay(ids: Sequence[str], channel: str) -> list[PendingWrite]:
-        below = [chain.place.checkpoint_id, *ids[:-1]]
+        below = [chain.place.checkpoint_id, *ids][: len(ids)]
         return [
             read_write(scope, write, value_of)
             for ancestor, child in zip(reversed(ids), reversed(below), strict=True)

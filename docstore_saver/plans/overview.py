@@ -99,7 +99,8 @@ def _info(thread_id: str, seen: Document | None, sums: list[Document | None]) ->
     seen = empty if seen is None else seen
     return ThreadInfo(
         thread_id=thread_id,
-        namespaces=tuple(sorted(seen["namespaces"])),
+        # mongomock answers None for the empty string in a set.
+        namespaces=tuple(sorted({name or "" for name in seen["namespaces"]})),
         checkpoints=seen["count"],
         hidden=rows["count"] - seen["count"],
         last_activity=seen["last"],

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.base import WRITES_IDX_MAP, writes_sort_key
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
@@ -34,7 +34,6 @@ NAMESPACES = ("", "keeps", "sub:1", "sub:2", "sub:2|in:3")
 CALLS = {"sub:1": ("",), "sub:2": ("",), "sub:2|in:3": ("", "sub:2")}
 """The namespaces that belong to one call of a subgraph, with those of the checkpoints around it."""
 LARGE = "v" * 80
-AVOID = True
 OLDEST = 60
 """Hours since the first checkpoint of a history was made."""
 
@@ -46,8 +45,10 @@ class Written:
     channel: str
     run: str
     hidden_at: int | None = None
+    readers: frozenset[str] = frozenset()
+    """The children that its checkpoint had when it was hidden: they are still rebuilt from it."""
     is_consumed: bool = False
-    """Hidden, while a checkpoint of another run is rebuilt from it."""
+    """Whether a checkpoint that stayed was rebuilt from it then; no other write may take its place."""
 
 
 @dataclass
@@ -63,6 +64,8 @@ class Node:
     stored: set[str]
     values: dict[str, Any]
     """Those of the plain channels, for its children."""
+    known: set[str]
+    """The delta channels that were told of on the way here."""
     updates: dict[str, tuple[int, int]]
     """LangGraph's counters: updates and super-steps since the last snapshot."""
     parents: dict[str, str]
@@ -72,8 +75,6 @@ class Node:
     hidden_at: int | None = None
     is_lineage: bool = False
     is_gone: bool = False
-    deleted: set[str] = field(default_factory=set)
-    """The channels of writes that were hidden here and are as if never made."""
 
     @property
     def key(self) -> Key:
@@ -86,10 +87,11 @@ class Node:
     @property
     def rebuilt(self) -> set[str]:
         """The delta channels that have a value here which is stored elsewhere."""
-        return {name for name in SNAPSHOT_EVERY if name in self.versions and name not in self.stored}
+        return {name for name in self.known if name in self.versions and name not in self.stored}
 
-    def hidden_channels(self) -> set[str]:
-        return {write.channel for write in self.writes.values() if write.hidden_at is not None}
+    @property
+    def has_hidden_writes(self) -> bool:
+        return any(write.hidden_at is not None for write in self.writes.values())
 
 
 @dataclass
@@ -101,6 +103,8 @@ class Thread:
     nodes: dict[Key, Node] = field(default_factory=dict)
     count: int = 0
     text_versions: bool = False
+    counts_from: int = 0
+    """The first checkpoints may come from a LangGraph that told no counters."""
     root_of: dict[str, dict[str, str]] = field(default_factory=dict)
     """The checkpoints around each call of a subgraph."""
 
@@ -112,8 +116,11 @@ class Thread:
         some = [node for node in self.nodes.values() if node.is_visible and ns in (None, node.ns)]
         return sorted(some, key=lambda node: node.id, reverse=True)
 
-    def has_child(self, node: Node) -> bool:
-        return any(other.ns == node.ns and other.parent == node.id for other in self.nodes.values())
+    def children(self, node: Node) -> list[Node]:
+        return [other for other in self.present() if other.ns == node.ns and other.parent == node.id]
+
+    def parent(self, node: Node) -> Node | None:
+        return None if node.parent is None else self.nodes.get((node.ns, node.parent))
 
     def version(self) -> Any:
         self.count += 1
@@ -130,7 +137,7 @@ class Thread:
         for start in starts.values():
             for channel in start.rebuilt:
                 node = start
-                while (parent := self.nodes.get((node.ns, node.parent or ""))) is not None:
+                while (parent := self.parent(node)) is not None:
                     node = parent
                     needed[node.key].add(channel)
                     if channel in node.stored or (node.key in starts and channel not in node.versions):
@@ -139,8 +146,7 @@ class Thread:
 
     def behind_hidden(self) -> set[Key]:
         """The visible checkpoints whose histories lead through something that is hidden."""
-        nodes = self.nodes.values()
-        touched = {node.key for node in nodes if not node.is_visible or node.hidden_channels() or node.deleted}
+        touched = {node.key for node in self.nodes.values() if not node.is_visible or node.has_hidden_writes}
         return {node.key for node in self.visible() if touched & self.needs([node]).keys()}
 
     # What the operations should do.
@@ -169,16 +175,29 @@ class Thread:
         for key in keys:
             self.nodes[key].hidden_at = now
 
-    def hide_writes(self, runs: set[str], now: int) -> Iterator[tuple[Node, tuple[str, int]]]:
-        """Hide these runs' writes; yields those that nothing is rebuilt from, which are as if never made."""
-        needed = self.needs(node for node in self.visible() if node.run not in runs)
-        for node in self.present():
-            for place, write in list(node.writes.items()):
-                if write.run in runs:
-                    write.is_consumed |= write.channel in needed.get(node.key, ())
-                    write.hidden_at = now if write.hidden_at is None else write.hidden_at
-                    if not write.is_consumed:
-                        yield node, place
+    def hide_writes(self, runs: set[str], now: int) -> None:
+        """Hide what these runs left at checkpoints that stay."""
+        staying = [node for node in self.visible() if node.run not in runs]
+        needed = self.needs(staying)
+        for node in staying:
+            readers = frozenset(child.id for child in self.children(node))
+            for write in node.writes.values():
+                if write.run in runs and write.hidden_at is None:
+                    write.hidden_at = now
+                    write.readers = readers
+                    write.is_consumed |= self.is_read(node, write, staying, needed)
+
+    def is_read(self, node: Node, write: Written, whole: Iterable[Node], needed: Needs) -> bool:
+        """Whether one of these checkpoints is rebuilt from a hidden write."""
+        rebuilt = {other.key: other.rebuilt for other in whole}
+        return any(
+            write.channel in rebuilt.get((node.ns, child), ())
+            or (
+                write.channel in needed.get((node.ns, child), ())
+                and write.channel not in self.nodes[node.ns, child].stored
+            )
+            for child in write.readers
+        )
 
     def sweep(self, cutoff: int) -> Iterator[tuple[Node, tuple[str, int]]]:
         """Remove what was hidden until then; yields hidden writes that nothing is rebuilt from any more."""
@@ -192,10 +211,10 @@ class Thread:
         for node in over:
             node.is_lineage = node.key in needed
             node.is_gone = not node.is_lineage
-        for node in whole:
+        for node in self.present():
             for place, write in list(node.writes.items()):
                 is_over = write.hidden_at is not None and write.hidden_at <= cutoff
-                if is_over and write.channel not in needed.get(node.key, ()):
+                if is_over and not self.is_read(node, write, whole, needed):
                     yield node, place
 
 
@@ -215,20 +234,19 @@ class Twins:
         counters = {
             name: (before.get(name, (0, 0))[0] + (name in changed), before.get(name, (0, 0))[1] + 1) for name in graph
         }
-        forced = parent.hidden_channels() if parent else set()
-        if AVOID and parent:
-            forced = forced | parent.deleted
         values = self._plain(thread, parent, changed)
         stored = {name for name in (parent.stored if parent else ()) if name not in changed} | values.keys()
         new = {name: versions[name] for name in changed}
         for name in graph:
-            due = counters[name][0] >= SNAPSHOT_EVERY[name] or name in forced or draw.random() < 0.04
+            due = counters[name][0] >= SNAPSHOT_EVERY[name] or draw.random() < 0.04
             if due and name in versions:
                 new[name] = versions[name] = thread.version()
                 values[name] = self._snapshot(thread, len(thread.nodes))
                 counters[name] = (0, 0)
                 stored.add(name)
         own_id = self._next_id(thread)
+        told = {name: count for name, count in counters.items() if count != (0, 0)}
+        told = told if len(thread.nodes) >= thread.counts_from else {}
         node = Node(
             ns,
             own_id,
@@ -238,6 +256,7 @@ class Twins:
             versions,
             stored,
             {name: value for name, value in values.items() if name in PLAIN},
+            {*(parent.known if parent else ()), *told, *(name for name in graph if is_snapshot(values.get(name)))},
             counters,
             self._around(thread, ns),
         )
@@ -250,8 +269,8 @@ class Twins:
             "versions_seen": {"n": new},
             "updated_channels": sorted(new),
         }
-        non_zero = {name: count for name, count in counters.items() if count != (0, 0)}
-        about = metadata(len(thread.nodes), run_id=run, parents=node.parents, counters_since_delta_snapshot=non_zero)
+        about = metadata(len(thread.nodes), run_id=run, parents=node.parents)
+        about |= {"counters_since_delta_snapshot": told} if told else {}
         where = config(thread.id, ns, node.parent)
         self.memory.put(where, copy.deepcopy(item), about, new)  # type: ignore[arg-type]  # plain dicts
         await self.store.put(where, copy.deepcopy(item), about, new)
@@ -262,7 +281,7 @@ class Twins:
     def _changed(thread: Thread, parent: Node | None) -> set[str]:
         if parent is None:
             return {name for name in PLAIN if thread.draw.random() < 0.8}
-        written = {write.channel for write in parent.writes.values() if write.hidden_at is None or write.is_consumed}
+        written = {write.channel for write in parent.writes.values() if write.hidden_at is None}
         return {name for name in written if name in SNAPSHOT_EVERY or name in PLAIN} | {
             name for name in PLAIN[:2] if thread.draw.random() < 0.4
         }
@@ -299,36 +318,96 @@ class Twins:
         return thread.root_of.setdefault(ns, newest) if ns in CALLS else newest
 
     async def put_writes(self, thread: Thread, node: Node, run: str) -> None:
-        """One task's writes; now and then of a task that wrote before, or that a deleted run left here."""
+        """One task's writes; now and then of a task that wrote before, or whose writes went with their run."""
         draw = thread.draw
-        again = sorted(node.calls)
-        if again and draw.random() < 0.3:
+        free = self._free(thread, node)
+        again = sorted(task for task, channels in node.calls.items() if not set(channels) & set(SNAPSHOT_EVERY) - free)
+        if again and draw.random() < (0.7 if node.has_hidden_writes else 0.2):
             task = draw.choice(again)
         else:
             task = f"task-{draw.randrange(10**6)}"
-            known = [name for name in ("log", "notes", "late") if name in node.versions]
-            late = len(thread.nodes) >= LATE_FROM
-            free = ["log", "notes", *(["late"] if late else [])] if not thread.has_child(node) else known
-            channels = [*free, *free, "x", "fat", "__interrupt__", "__error__"]
-            node.calls[task] = draw.sample(channels, min(draw.randrange(4), len(channels)))
+            channels = [*sorted(free), *sorted(free), "x", "fat", "__interrupt__", "__error__"]
+            node.calls[task] = draw.sample(channels, draw.randrange(4))
         n = draw.randrange(10**6)
         writes = [(channel, f"{n}.{i}" + LARGE * (draw.random() < 0.3)) for i, channel in enumerate(node.calls[task])]
+        for i, (channel, _) in enumerate(writes):
+            self._take_place(thread, node, (task, WRITES_IDX_MAP.get(channel, i)), Written(channel, run))
         path = f"~{sum(map(ord, task)) % 3}"
         where = {**config(thread.id, node.ns, node.id), "metadata": {"run_id": run}}
         self.memory.put_writes(where, writes, task, path)  # type: ignore[arg-type]  # a plain dict
         await self.store.put_writes(where, writes, task, path)
-        for i, (channel, _) in enumerate(writes):
-            place = task, WRITES_IDX_MAP.get(channel, i)
-            old = node.writes.get(place)
-            if old is None or place[1] < 0:
-                node.writes[place] = Written(channel, run)
-            else:
-                old.hidden_at = None
+
+    @staticmethod
+    def _free(thread: Thread, node: Node) -> set[str]:
+        """Delta channels that a task may write: behind a checkpoint without a version nothing of them can come to be."""
+        late = {"late"} if len(thread.nodes) >= LATE_FROM else set()
+        names = {"log", "notes"} | late
+        return names & node.versions.keys() if thread.children(node) else names
+
+    def _take_place(self, thread: Thread, node: Node, place: tuple[str, int], new: Written) -> None:
+        """The first write wins, unless it is hidden and nothing is rebuilt from it; a special one always gives way."""
+        old = node.writes.get(place)
+        if old is None or place[1] < 0 or (old.hidden_at is not None and not old.is_consumed):
+            self.memory.writes.get((thread.id, node.ns, node.id), {}).pop(place, None)
+            node.writes[place] = new
+        else:
+            old.hidden_at = None
+
+    def history(self, thread: Thread, node: Node) -> dict[str, Any]:
+        """What each delta channel of a checkpoint is rebuilt from: the twin's own answer.
+
+        Where writes are hidden on the way, those that count for the child there; the twin knows no hidden ones.
+        """
+        where: Any = config(thread.id, node.ns, node.id)
+        found: Any = self.memory.get_delta_channel_history(config=where, channels=sorted(node.rebuilt))
+        for channel, part in found.items():
+            every, counting = self._writes_behind(thread, node, channel)
+            assert part["writes"] == every
+            part["writes"] = counting
+        return dict(found)
+
+    def _writes_behind(self, thread: Thread, node: Node, channel: str) -> tuple[list[Any], list[Any]]:
+        """All writes along the way, oldest first, and those that count for its checkpoint."""
+        every: list[Any] = []
+        counting: list[Any] = []
+        while (parent := thread.parent(node)) is not None:
+            here = [
+                (place, (task, name, self.memory.serde.loads_typed(value)))
+                for place, (task, name, value, _) in self.stored_writes(thread, parent)
+                if name == channel
+            ]
+            every = [item for _, item in here] + every
+            counting = [item for place, item in here if self._counts(parent.writes[place], node)] + counting
+            node = parent
+            if channel in node.stored:
+                break
+        return every, counting
+
+    @staticmethod
+    def _counts(write: Written, child: Node) -> bool:
+        return write.hidden_at is None or child.id in write.readers
+
+    def stored_writes(self, thread: Thread, node: Node) -> list[tuple[tuple[str, int], Any]]:
+        """The twin's writes at a checkpoint, in LangGraph's order."""
+        stored = self.memory.writes.get((thread.id, node.ns, node.id), {})
+        return sorted(stored.items(), key=lambda item: writes_sort_key(item[1][3], *item[0]))
+
+    def pending(self, thread: Thread, node: Node) -> list[Any]:
+        """The writes that a reader should see: none of a deleted run, and none of a call that is there in part."""
+        seen = {place for place, write in node.writes.items() if write.hidden_at is None}
+        for task, channels in node.calls.items():
+            regular = {(task, i) for i, channel in enumerate(channels) if channel not in WRITES_IDX_MAP}
+            seen -= set() if regular <= seen else regular
+        return [
+            (task, channel, self.memory.serde.loads_typed(value))
+            for place, (task, channel, value, _) in self.stored_writes(thread, node)
+            if place in seen
+        ]
 
     def forget(self, thread: Thread, writes: Iterable[tuple[Node, tuple[str, int]]]) -> None:
-        """Writes of deleted runs that are as if never made."""
+        """Writes of deleted runs that nothing is rebuilt from any more."""
         for node, place in writes:
-            node.deleted.add(node.writes.pop(place).channel)
+            del node.writes[place]
             del self.memory.writes[thread.id, node.ns, node.id][place]
 
     def copy(self, source: Thread, target: str) -> None:
@@ -340,6 +419,10 @@ class Twins:
             if key[0] == source.id:
                 memory.writes[target, key[1], key[2]] = dict(writes)
         memory.blobs.update({(target, *key[1:]): blob for key, blob in memory.blobs.items() if key[0] == source.id})
+
+
+def is_snapshot(value: Any) -> bool:
+    return isinstance(value, _DeltaSnapshot)
 
 
 def replace_id(thread: Thread, target: str) -> Thread:
@@ -366,7 +449,9 @@ async def load(store: Store, seed: int) -> Twins:
     draw = random.Random(seed)
     twins = Twins(store, InMemorySaver(), {})
     for name, length in (("a", 26), ("b", 6)):
-        thread = twins.threads[name] = Thread(name, draw, text_versions=bool(seed % 2))
+        thread = twins.threads[name] = Thread(
+            name, draw, text_versions=bool(seed % 2), counts_from=8 if seed % 4 == 1 else 0
+        )
         for n in range(length):
             ns = "" if n == 0 else draw.choice(["", "", "", *NAMESPACES])
             if ns == "sub:2|in:3" and not thread.visible("sub:2"):
