@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from support.env import Env, scenario
 from support.interleave import Stepper, orders, run_in_order, runner_for
 from support.kinds import ASYNC_PYMONGO, EMBEDDED, MONGOMOCK, MOTOR, PYMONGO
 from support.made import over_client
-from support.maintained import counts, infos, stored
+from support.maintained import counts, stored
 from support.stores import Store
 
 from docstore_saver import runners
@@ -140,18 +139,6 @@ async def test_a_saver_without_a_ttl_takes_the_stores(env: Env) -> None:
     assert counts(env) == NOTHING
 
 
-@scenario
-async def test_a_tenants_threads(env: Env) -> None:
-    store = await without_indexes(env)
-    acme = store.over(store.saver.for_tenant("acme"))
-    await fill(store, "t")
-    await fill(acme, "t")
-    age(env, OVER)
-    theirs = stored(env, tenant="")
-    assert await acme.call("expire") == 1
-    assert stored(env) == theirs
-
-
 @pytest.mark.parametrize("size", [1, 2, 1000])
 @scenario
 async def test_many_threads_in_pages(env: Env, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -170,15 +157,6 @@ async def test_many_threads_in_pages(env: Env, monkeypatch: pytest.MonkeyPatch, 
 
 
 @scenario
-async def test_the_thread_whose_id_is_empty(env: Env) -> None:
-    store = await without_indexes(env)
-    await fill(store, "")
-    age(env, OVER)
-    assert await store.call("expire") == 1
-    assert counts(env) == NOTHING
-
-
-@scenario
 async def test_hidden_checkpoints_do_not_keep_a_thread(env: Env) -> None:
     store = await without_indexes(env)
     await fill(store, "t")
@@ -191,38 +169,12 @@ async def test_hidden_checkpoints_do_not_keep_a_thread(env: Env) -> None:
 
 @pytest.mark.kinds(*STEPPED)
 @scenario
-async def test_a_second_run_finishes_what_the_first_began(env: Env) -> None:
-    """A process that dies behind any single command: readers never see half, and nothing is left for ever."""
-    store = await without_indexes(env)
-    runner = runner_for(store.client, env.database, store.saver._names)
-    commands = 0
-    while True:
-        for thread in ("t", "u"):
-            await fill(store, thread)
-        age(env, OVER)
-        first = Stepper(expire(store.saver), runner)
-        for _ in range(commands):
-            first.advance()
-        if not first.pending():
-            break
-        for reader in (store, env.open()):
-            assert await reader.get(config()) is None
-            assert await reader.list(whole_thread()) == []
-            assert await infos(reader) == []
-        assert await env.open().call("expire") >= 0
-        assert (commands, counts(env)) == (commands, NOTHING)
-        commands += 1
-    assert commands > 8
-
-
-@pytest.mark.kinds(*STEPPED)
-@scenario
 async def test_a_thread_that_starts_anew_beside_it(env: Env) -> None:
     """In every order of their commands the new checkpoint is whole afterwards, and nothing of the old is seen."""
     lengths = []
     for number, order in enumerate(["alone", *orders(*await lengths_of_both(env))]):
         thread = f"t{number}"
-        store, put, expiring = await a_race(env, thread)
+        _, put, expiring = await a_race(env, thread)
         if isinstance(order, str):
             lengths = [put.finish(), expiring.finish()]
         else:
@@ -269,9 +221,7 @@ async def test_a_run_within_grace_beside_it(env: Env) -> None:
         at = config(thread, id=checkpoint_id(1))
         put = Stepper(other._plan_put(at, new, metadata(9), {"x": 10})[1], runner)
         cutoff = now() - timedelta(seconds=Ttl(TTL).expire_after_seconds)
-        run_in_order(
-            put, Stepper(expiry.expire_thread(store.saver._scope(), "", thread, cutoff), runner), list(order)
-        )
+        run_in_order(put, Stepper(expiry.expire_thread(store.saver._scope(), "", thread, cutoff), runner), list(order))
         assert put.failure is None
         found = await env.open().get(config(thread))
         assert found.checkpoint["channel_values"] == {"x": 9, "large": LARGE}
@@ -282,7 +232,7 @@ async def test_a_run_within_grace_beside_it(env: Env) -> None:
 async def test_a_run_that_outlived_its_thread(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint would have lost what its delta channel is rebuilt from; where another process expired it ..."""
     store, head = await a_long_run(env)
-    assert await env.open(ttl=TTL).call("expire") == 1
+    assert await env.open(auto_setup=False).call("expire") == 1
     await refused(env, monkeypatch, store, head)
 
 
@@ -329,7 +279,7 @@ async def test_commands(env: Env) -> None:
         await store.call("expire")
     assert env.commands.names(sent) == [
         *("find values", "aggregate checkpoints"),
-        *("find checkpoints", "delete checkpoints", "delete writes", "delete values"),
+        *("find checkpoints", "delete values", "delete writes", "delete checkpoints"),
         *("find values", "aggregate checkpoints"),
     ]
 
@@ -480,39 +430,6 @@ async def test_another_process_follows_within_ten_minutes(env: Env, monkeypatch:
         running.saver._state.ttl_read = time.monotonic()
 
 
-@scenario
-async def test_what_a_process_stored_before_it_followed_the_switching_on(env: Env) -> None:
-    """Its last checkpoint has no stamp, so it must not outlive the values that it shares with older ones."""
-    running, store = env.open(), env.open()
-    (at,) = await chain(running, 1, values=lambda n: {"x": n, "large": LARGE})
-    await store.call("set_ttl", TTL)
-    await running.put(at, checkpoint(1, {"x": 1}, {"x": 2, "large": 1}), metadata(1), {"x": 2})
-    let_time_pass(env)
-    for reader in (store, env.open()):
-        assert await reader.get(config()) is None
-        assert await reader.list(config()) == []
-
-
-@scenario
-async def test_what_a_process_stored_before_it_followed_the_switching_off(env: Env) -> None:
-    """Its stamp says nothing after that, so it must not end a part of the thread when a ttl comes again."""
-    running, store = env.open(ttl=TTL), env.open()
-    (at,) = await chain(running, 1, values=lambda n: {"x": n})
-    await store.call("set_ttl", None)
-    at = await running.put(at, checkpoint(1, {"x": 1, "large": LARGE}), metadata(1))
-    assert None in stamps(env)
-    assert len(stamps(env)) == 2
-    for name in COLLECTIONS:
-        raw(env, name).update_many({"active_at": {"$ne": None}}, {"$set": {"active_at": now() - OVER}})
-    other = env.open()
-    last = checkpoint(2, {"x": 2}, {"x": 3, "large": 2})
-    await other.put(at, last, metadata(2), {"x": 3})
-    await env.open().call("set_ttl", TTL)
-    let_time_pass(env)
-    found = await env.open().get(config())
-    assert found.checkpoint["channel_values"] == {"x": 2, "large": LARGE}
-
-
 def let_time_pass(env: Env) -> None:
     """What the server's monitor does: remove what is as old as `OVER`; and what the second next step brings."""
     youngest = max(stamp for stamp in stamps(env) if stamp is not None)
@@ -557,38 +474,6 @@ def refuse_ttl_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
         return start(collections, call)
 
     monkeypatch.setattr(runners, "_method", refusing)
-
-
-@pytest.mark.parametrize("way", ["setup", "set_ttl"])
-@scenario
-async def test_a_server_that_refuses_ttl_indexes(
-    env: Env, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
-) -> None:
-    """Everything else is prepared, the log says what to do, and expire() does it."""
-    refuse_ttl_indexes(monkeypatch)
-    with caplog.at_level(logging.WARNING, "docstore_saver"):
-        store = env.open(ttl=TTL if way == "setup" else None)
-        await store.call("setup")
-        assert len(caplog.records) == (3 if way == "setup" else 0)
-        if way == "set_ttl":
-            await store.call("set_ttl", TTL)
-    assert len(caplog.records) == 3
-    for name, record in zip(COLLECTIONS, caplog.records, strict=True):
-        assert record.levelno == logging.WARNING
-        assert name in record.getMessage()
-        assert "expire()" in record.getMessage()
-    assert (indexes(env), ttl_of(env)) == ([None] * 3, TTL)
-    rows = raw(env, "checkpoints").index_information()
-    assert {"key", "newest", "run"} <= rows.keys()
-    assert rows["key"]["unique"]
-    await fill(store, "t")
-    age(env, OVER)
-    assert await store.get(config()) is None
-    assert await store.call("expire") == 1
-    assert counts(env) == NOTHING
-    await store.call("set_ttl", TTL * 2)
-    await store.call("set_ttl", None)
-    assert ttl_of(env) is None
 
 
 @scenario

@@ -31,7 +31,8 @@ def expire_thread(scope: Scope, tenant: str, thread_id: str, cutoff: datetime) -
     alive = {**of_thread, "hidden_at": None, "$or": [{"active_at": None}, {"active_at": {"$gt": cutoff}}]}
     if (yield calls.find("checkpoints", alive, projection={"_id": 1}, limit=1)):
         return False
-    for collection in COLLECTIONS:
+    # Checkpoints last: nobody sees them any more, and by them a second run finds what the first one left.
+    for collection in reversed(COLLECTIONS):
         yield calls.delete_many(collection, {**of_thread, **old})
-    scope.state.forget_thread(tenant, thread_id)
+    # What this process knows of the thread stays: a run that goes on in it has to learn that its thread is over.
     return True

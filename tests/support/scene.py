@@ -43,6 +43,7 @@ class Scene:
 
     def __init__(self, env: Env) -> None:
         self.env = env
+        self._client = env.client()  # one for all: every client has threads of its own
         self.twin = InMemorySaver()
         self.saver = self.new_saver()
         self.saver.setup()
@@ -50,11 +51,11 @@ class Scene:
         for n in TRUNK:
             at = self._step(n, at)
         self._step(BRANCH, checkpoint_id(0))
-        self.runner: SyncRunner = runner_for(env.client(), env.database, self.saver._names)
+        self.runner: SyncRunner = runner_for(self._client, env.database, self.saver._names)
         self._documents = {name: list(self._collection(name).find()) for name in COLLECTIONS}
 
     def new_saver(self) -> DocStoreSaver:
-        return DocStoreSaver(self.env.client(), database=self.env.database, inline_limit=64, auto_setup=False)
+        return DocStoreSaver(self._client, database=self.env.database, inline_limit=64, auto_setup=False)
 
     def reset(self, *, older: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None) -> None:
         """Store again what was there in the beginning; `older` may change the documents."""
