@@ -128,7 +128,7 @@ class MaintenanceBase(SaverBase):
             while True:
                 threads, cutoff = yield expiry.expired_threads(self._scope(), tenant, behind)
                 for thread_id in threads:
-                    expired += yield expiry.expire_thread(self._scope(), tenant, thread_id, cutoff)
+                    expired += yield expiry.expire_thread(tenant, thread_id, cutoff)
                     report.finished(thread_id)
                 if not threads:
                     return expired

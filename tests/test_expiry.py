@@ -197,7 +197,7 @@ async def a_race(env: Env, thread: str) -> tuple[Store, Stepper, Stepper]:
     new = checkpoint(9, {"x": 9, "large": LARGE + "!"})
     put = other._plan_put(config(thread), new, metadata(9), new["channel_versions"])[1]
     cutoff = now() - timedelta(seconds=Ttl(TTL).expire_after_seconds)
-    return store, Stepper(put, runner), Stepper(expiry.expire_thread(store.saver._scope(), "", thread, cutoff), runner)
+    return store, Stepper(put, runner), Stepper(expiry.expire_thread("", thread, cutoff), runner)
 
 
 async def lengths_of_both(env: Env) -> tuple[int, int]:
@@ -221,7 +221,7 @@ async def test_a_run_within_grace_beside_it(env: Env) -> None:
         at = config(thread, id=checkpoint_id(1))
         put = Stepper(other._plan_put(at, new, metadata(9), {"x": 10})[1], runner)
         cutoff = now() - timedelta(seconds=Ttl(TTL).expire_after_seconds)
-        run_in_order(put, Stepper(expiry.expire_thread(store.saver._scope(), "", thread, cutoff), runner), list(order))
+        run_in_order(put, Stepper(expiry.expire_thread("", thread, cutoff), runner), list(order))
         assert put.failure is None
         found = await env.open().get(config(thread))
         assert found.checkpoint["channel_values"] == {"x": 9, "large": LARGE}

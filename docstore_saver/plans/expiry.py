@@ -24,7 +24,7 @@ def expired_threads(scope: Scope, tenant: str, behind: str) -> Plan[tuple[list[s
     return sorted(group["_id"] for group in groups), cutoff
 
 
-def expire_thread(scope: Scope, tenant: str, thread_id: str, cutoff: datetime) -> Plan[bool]:
+def expire_thread(tenant: str, thread_id: str, cutoff: datetime) -> Plan[bool]:
     """Remove a thread of which everything is over. What a new start writes meanwhile has a younger stamp, and stays."""
     of_thread = queries.thread(tenant, thread_id)
     old = {"active_at": {"$lte": cutoff}}

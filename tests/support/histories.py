@@ -27,7 +27,7 @@ Needs: TypeAlias = dict[Key, set[str]]
 """Checkpoints with the channels whose histories lead through them."""
 
 SNAPSHOT_EVERY = {"log": 3, "notes": 7, "late": 2, "never": 2}
-"""The delta channels, with how many updates make a snapshot due. "late" joins the graph late, "never" is not written."""
+"""The delta channels, with how many updates make a snapshot due. "late" joins late, "never" is not written."""
 LATE_FROM = 10
 PLAIN = ("x", "fat", "big", "gone")
 NAMESPACES = ("", "keeps", "sub:1", "sub:2", "sub:2|in:3")
@@ -312,7 +312,7 @@ class Twins:
 
     @staticmethod
     def _around(thread: Thread, ns: str) -> dict[str, str]:
-        """A call of a subgraph belongs to the checkpoint where it began; one that keeps its state goes from one to the next."""
+        """A call of a subgraph belongs to the checkpoint where it began; one that keeps its state goes on and on."""
         around = CALLS.get(ns, ("",) if ns else ())
         newest = {name: max((key[1] for key in thread.nodes if key[0] == name), default="none") for name in around}
         return thread.root_of.setdefault(ns, newest) if ns in CALLS else newest
