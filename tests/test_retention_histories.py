@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.builders import whole_thread
 from support.env import Env
-from support.histories import SNAPSHOT_EVERY, Node, Thread, Twins, copy_memory, load
+from support.histories import Node, Thread, Twins, copy_memory, load
 from support.kinds import ASYNC_PYMONGO, MONGOMOCK, PYMONGO, Kind
 from support.stores import Store
 

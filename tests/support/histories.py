@@ -339,7 +339,7 @@ class Twins:
 
     @staticmethod
     def _free(thread: Thread, node: Node) -> set[str]:
-        """Delta channels that a task may write: behind a checkpoint without a version nothing of them can come to be."""
+        """Delta channels that a task may write: behind a checkpoint without a version nothing of them comes to be."""
         late = {"late"} if len(thread.nodes) >= LATE_FROM else set()
         names = {"log", "notes"} | late
         return names & node.versions.keys() if thread.children(node) else names
