@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from support.builders import whole_thread
 from support.env import Env
-from support.histories import Node, Thread, Twins, copy_memory, load
+from support.histories import GUESTS, Node, Thread, Twins, copy_memory, load
 from support.kinds import ASYNC_PYMONGO, MONGOMOCK, PYMONGO, Kind
 from support.stores import Store
 
@@ -25,18 +25,20 @@ COLLECTIONS = ("docstore_checkpoints", "docstore_writes", "docstore_values")
 TIMES = ("created_at", "hidden_at", "touched_at")
 SEQUENCES = 10
 PASSING = timedelta(hours=2)
+OF_THREADS = {"thread_id": {"$exists": True}}
+TTL = 10_000_000
 
 
 class Play:
     """One sequence of operations on a history that lies in the store."""
 
-    def __init__(self, env: Env, store: Store, loaded: Twins, seed: int) -> None:
-        self.env, self.draw = env, random.Random(seed)
+    def __init__(self, env: Env, store: Store, loaded: Twins, seed: int, ttl: int | None) -> None:
+        self.env, self.draw, self.ttl = env, random.Random(seed), ttl
         threads = copy.deepcopy(loaded.threads)
         for thread in threads.values():
             thread.draw = self.draw
         self.twins = Twins(store, copy_memory(loaded.memory), threads)
-        self.now, self.steps = 0, [f"sequence {seed}"]
+        self.now, self.copies, self.steps = 0, 0, [f"sequence {seed}"]
 
     @property
     def store(self) -> Store:
@@ -44,7 +46,7 @@ class Play:
 
     def new_process(self) -> None:
         """A saver that knows nothing but what it reads."""
-        options = {"database": self.env.database, "inline_limit": 64, "auto_setup": False}
+        options = {"database": self.env.database, "inline_limit": 64, "auto_setup": False, "ttl": self.ttl}
         self.twins.store = self.store.over(self.store.kind.face(self.store.client, **options))
 
     async def run(self) -> None:
@@ -55,11 +57,15 @@ class Play:
             *[self.copy_thread] * 2,
             *[self.time_passes] * 3,
             *[self.go_on] * 6,
+            *[self.expire] * (6 if self.ttl else 0),
         ]
         for _ in range(self.draw.randint(1, 6)):
             if self.draw.random() < 0.3:
                 self.new_process()
-            await self.draw.choice(operations)()
+            operation = self.draw.choice(operations)
+            await operation()
+            if operation == self.delete_for_runs and self.draw.random() < 0.5:
+                await self.go_on()
             self.require_whole_in_store()
             if self.draw.random() < 0.3:
                 await self.require_equal()
@@ -99,7 +105,8 @@ class Play:
             self.swept(self.twins.threads[name], arguments)
 
     async def delete_for_runs(self) -> None:
-        runs = {f"run-{self.draw.randrange(9)}" for _ in range(self.draw.randint(1, 3))}
+        names = [*GUESTS, *GUESTS, *(f"run-{n}" for n in range(7))]
+        runs = set(self.draw.sample(names, self.draw.randint(1, 3)))
         arguments = self.told("delete_for_runs", run_ids=sorted(runs), **self.grace())
         removed = await self.as_foretold("delete_for_runs", arguments)
         hidden = 0
@@ -145,11 +152,30 @@ class Play:
 
     async def copy_thread(self) -> None:
         source = self.draw.choice(sorted(self.twins.threads))
-        target = f"copy-{len(self.twins.threads)}"
+        self.copies += 1
+        target = f"copy-{self.copies}"
         self.told("copy_thread", source=source, target=target)
         await self.store.call("copy_thread", source, target)
         if self.twins.threads[source].visible():
             self.twins.copy(self.twins.threads[source], target)
+
+    async def expire(self) -> None:
+        """Some threads are as old as a ttl lets none become: they go whole, and of the others nothing does."""
+        some = self.draw.sample(sorted(self.twins.threads), self.draw.randint(0, len(self.twins.threads) - 1))
+        self.told("expire", threads=some)
+        for name in COLLECTIONS:
+            long_ago = {"$set": {"active_at": datetime(2020, 1, 1)}}  # noqa: DTZ001  # as BSON has it
+            self.env.raw[name].update_many({"thread_id": {"$in": some}}, long_ago)
+        self.new_process()
+        for name in some:
+            assert await self.store.list(whole_thread(name)) == []
+        others = [[document for document in kept if document["thread_id"] not in some] for kept in self.documents()]
+        with_checkpoints = [name for name in some if self.twins.threads[name].present()]
+        assert await self.store.call("expire") == len(with_checkpoints)
+        assert self.documents() == others
+        for name in some:
+            del self.twins.threads[name]
+            self.twins.memory.delete_thread(name)
 
     async def time_passes(self) -> None:
         """Two hours, for what lies in the store and for all processes: those of before are gone."""
@@ -168,12 +194,14 @@ class Play:
         thread = self.twins.threads[self.draw.choice(sorted(self.twins.threads))]
         for _ in range(self.draw.randint(1, 4)):
             known = [*thread.visible()[: self.draw.choice([1, 3, 99])], *self.just_hidden(thread)]
+            known = [node for node in known if node.is_visible or node.known]
             if not known:
                 return
             touched = [node for node in known if node.has_hidden_writes]
-            node = self.draw.choice(touched if touched and self.draw.random() < 0.5 else known)
-            run = f"run-{self.draw.randrange(12)}"
-            if node.is_visible and self.draw.random() < 0.7:
+            node = self.draw.choice(touched if touched and self.draw.random() < 0.8 else known)
+            run = self.draw.choice([*GUESTS, "run-2", "run-7", "run-8"])
+            # Whatever a saver was not told to be a delta channel it need not keep for a child that tells.
+            if node.is_visible and (not node.known or self.draw.random() < 0.5):
                 self.told("put_writes", thread=thread.id, ns=node.ns, id=node.id, run=run)
                 await self.twins.put_writes(thread, node, run)
             else:
@@ -187,7 +215,7 @@ class Play:
     # What must be true.
 
     def documents(self) -> list[Any]:
-        return [sorted(self.env.raw[name].find(), key=lambda document: document["_id"]) for name in COLLECTIONS]
+        return [stored(self.env, name) for name in COLLECTIONS]
 
     async def require_equal(self) -> None:
         """Every checkpoint that should be there, and no other.
@@ -279,8 +307,13 @@ def has_any_of(thread: Thread, runs: set[str]) -> bool:
     )
 
 
+def stored(env: Env, name: str) -> list[dict[str, Any]]:
+    """All documents but the store's settings, in one order."""
+    return sorted(env.raw[name].find(OF_THREADS), key=lambda document: document["_id"])
+
+
 def store_again(env: Env, name: str, documents: list[dict[str, Any]]) -> None:
-    env.raw[name].delete_many({})
+    env.raw[name].delete_many(OF_THREADS)
     if documents:
         env.raw[name].insert_many(documents)
 
@@ -288,18 +321,21 @@ def store_again(env: Env, name: str, documents: list[dict[str, Any]]) -> None:
 class History:
     """A history in the store, to be played with again and again."""
 
-    def __init__(self, env: Env, seed: int) -> None:
-        self.env, self.seed = env, seed
+    def __init__(self, env: Env, seed: int, ttl: int | None = None) -> None:
+        self.env, self.seed, self.ttl = env, seed, ttl
         for name in COLLECTIONS:
             env.raw[name].delete_many({})
-        self.store = env.open(inline_limit=64)
+        self.store = env.open(inline_limit=64, ttl=ttl)
         self.loaded = env.do(load(self.store, seed))
-        self.documents = {name: list(env.raw[name].find()) for name in COLLECTIONS}
+        self.documents = {name: stored(env, name) for name in COLLECTIONS}
+        if ttl:
+            for name in COLLECTIONS:
+                env.raw[name].drop_index("ttl")  # else the server takes what expire should
 
     def play(self, sequence: int) -> None:
         for name, documents in self.documents.items():
             store_again(self.env, name, copy.deepcopy(documents))
-        play = Play(self.env, self.store, self.loaded, self.seed * 1000 + sequence)
+        play = Play(self.env, self.store, self.loaded, self.seed * 1000 + sequence, self.ttl)
         play.new_process()
         try:
             self.env.do(play.run())
@@ -308,19 +344,19 @@ class History:
             raise
 
 
-def play_all(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int, sequences: int) -> None:
+def play_all(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int, sequences: int, ttl: int | None = None) -> None:
     with env.session(), monkeypatch.context() as patch:
         if seed % 3 == 0:
             # Documents are so small that all their fields become values of their own.
             patch.setattr(write, "INLINE_BYTES", 40)
             patch.setattr(write, "_WORTH_MOVING", 30)
-        history = History(env, seed)
+        history = History(env, seed, ttl)
         for sequence in range(sequences):
             history.play(sequence)
 
 
 def few(kind: Kind) -> int:
-    return {PYMONGO.name: 5, ASYNC_PYMONGO.name: 2}.get(kind.name, 8)
+    return {PYMONGO.name: 5, ASYNC_PYMONGO.name: 2}.get(kind.name, 7)
 
 
 @pytest.mark.kinds(PYMONGO, ASYNC_PYMONGO, MONGOMOCK)
@@ -329,8 +365,13 @@ def test_what_is_left_equals_its_twin(env: Env, monkeypatch: pytest.MonkeyPatch)
         play_all(env, monkeypatch, seed, SEQUENCES)
 
 
+@pytest.mark.kinds(MONGOMOCK)
+def test_with_a_time_to_live_too(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_all(env, monkeypatch, 10, SEQUENCES, TTL)
+
+
 @pytest.mark.long
 @pytest.mark.kinds(MONGOMOCK)
 @pytest.mark.parametrize("seed", range(1000, 1250))
 def test_what_is_left_equals_its_twin_for_long(env: Env, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    play_all(env, monkeypatch, seed, 20)
+    play_all(env, monkeypatch, seed, 20, TTL if seed % 10 == 0 else None)

@@ -34,6 +34,8 @@ NAMESPACES = ("", "keeps", "sub:1", "sub:2", "sub:2|in:3")
 CALLS = {"sub:1": ("",), "sub:2": ("",), "sub:2|in:3": ("", "sub:2")}
 """The namespaces that belong to one call of a subgraph, with those of the checkpoints around it."""
 LARGE = "v" * 80
+GUESTS = ("guest-0", "guest-1", "guest-2")
+"""Runs that leave writes at other runs' checkpoints, as a run does with its input."""
 OLDEST = 60
 """Hours since the first checkpoint of a history was made."""
 
@@ -137,7 +139,7 @@ class Thread:
         for start in starts.values():
             for channel in start.rebuilt:
                 node = start
-                while (parent := self.parent(node)) is not None:
+                while (parent := self.parent(node)) is not None and not parent.is_gone:
                     node = parent
                     needed[node.key].add(channel)
                     if channel in node.stored or (node.key in starts and channel not in node.versions):
@@ -322,8 +324,9 @@ class Twins:
         draw = thread.draw
         free = self._free(thread, node)
         again = sorted(task for task, channels in node.calls.items() if not set(channels) & set(SNAPSHOT_EVERY) - free)
-        if again and draw.random() < (0.7 if node.has_hidden_writes else 0.2):
-            task = draw.choice(again)
+        hidden = sorted({task for (task, _), write in node.writes.items() if write.hidden_at is not None} & {*again})
+        if again and draw.random() < (0.8 if hidden else 0.2):
+            task = draw.choice(hidden or again)
         else:
             task = f"task-{draw.randrange(10**6)}"
             channels = [*sorted(free), *sorted(free), "x", "fat", "__interrupt__", "__error__"]
@@ -459,7 +462,7 @@ async def load(store: Store, seed: int) -> Twins:
             run = f"run-{n // 4}"
             node = await twins.put(thread, ns, _parent(thread, ns), run, n - OLDEST)
             for _ in range(draw.randrange(4)):
-                await twins.put_writes(thread, node, run if draw.random() < 0.7 else f"run-{draw.randrange(8)}")
+                await twins.put_writes(thread, node, run if draw.random() < 0.6 else draw.choice(GUESTS))
     return twins
 
 
