@@ -103,7 +103,7 @@ class MaintenanceBase(SaverBase):
             return _each("sweep", reader.ids("thread_ids", thread_ids), sweep, progress)
 
         def work() -> Work[Removed]:
-            report, removed, behind = _Report("sweep", progress), Removed(), ""
+            report, removed, behind = _Report("sweep", progress), Removed(), None
             while threads := (yield _hidden_threads(tenant, behind, period)):
                 for thread_id in threads:
                     removed += yield sweep(thread_id)
@@ -124,11 +124,11 @@ class MaintenanceBase(SaverBase):
         ArgumentReader.progress(progress)
 
         def work() -> Work[int]:
-            report, expired, behind = _Report("expire", progress), 0, ""
+            report, expired, behind = _Report("expire", progress), 0, None
             while True:
-                threads, cutoff = yield expiry.expired_threads(self._scope(), tenant, behind)
+                threads, old = yield expiry.expired_threads(self._scope(), tenant, behind)
                 for thread_id in threads:
-                    expired += yield expiry.expire_thread(tenant, thread_id, cutoff)
+                    expired += yield expiry.expire_thread(tenant, thread_id, old)
                     report.finished(thread_id)
                 if not threads:
                     return expired
@@ -150,11 +150,12 @@ class MaintenanceBase(SaverBase):
         def work() -> Work[CheckReport]:
             report = _Report("check", progress, None if chosen is None else len(chosen))
             findings: list[Finding] = []
-            behind: str | None = ""
-            while behind is not None:
+            behind, more = None, True
+            while more:
                 threads, behind = (
                     (chosen, None) if chosen is not None else (yield overview.every_thread(tenant, behind))
                 )
+                more = behind is not None
                 for thread_id in threads:
                     found = yield checking.check_thread(self._scope(), tenant, thread_id, period, repair=repair)
                     findings += found[: _MOST_FINDINGS + 1 - len(findings)]
@@ -179,9 +180,10 @@ class MaintenanceBase(SaverBase):
         def work() -> Work[StoreStats]:
             report = _Report("stats", progress)
             sums = dict.fromkeys(("checkpoints", "hidden", "writes", "values", "bytes"), 0)
-            threads, behind = 0, ""
-            while behind is not None:
+            threads, behind, more = 0, None, True
+            while more:
                 infos, behind = yield overview.page_by_id(self._scope(), tenant, behind)
+                more = behind is not None
                 for info in infos:
                     threads += info.checkpoints > 0
                     sums = {name: value + getattr(info, name) for name, value in sums.items()}
@@ -210,7 +212,7 @@ def _threads_of_runs(tenant: str, runs: Sequence[str]) -> Plan[list[str]]:
     return sorted(threads)
 
 
-def _hidden_threads(tenant: str, behind: str, grace: timedelta) -> Plan[list[str]]:
+def _hidden_threads(tenant: str, behind: str | None, grace: timedelta) -> Plan[list[str]]:
     groups = yield next_threads("checkpoints", tenant, behind, overview.SCAN, is_hidden_before(now() - grace))
     return sorted(group["_id"] for group in groups)
 

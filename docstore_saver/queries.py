@@ -227,5 +227,6 @@ def settings() -> Call:
     return find("values", {"_id": SETTINGS_ID}, limit=1)
 
 
-def ttl_settings(seconds: int | None) -> Call:
-    return replace_one("values", {"_id": SETTINGS_ID}, {"_id": SETTINGS_ID, "format": FORMAT, "ttl": seconds})
+def ttl_settings(seconds: int | None, since: datetime | None) -> Call:
+    settings = {"_id": SETTINGS_ID, "format": FORMAT, "ttl": seconds, "ttl_since": since}
+    return replace_one("values", {"_id": SETTINGS_ID}, settings)

@@ -26,6 +26,8 @@ V = TypeVar("V")
 TOUCH_SECONDS = 600.0
 """How long a stored or touched value may be referred to again without asking (docs/format.md, section 5)."""
 MOST_GRACE = timedelta(hours=1)
+ASK_AGAIN = timedelta(minutes=10)
+"""How long a saver goes on with the ttl that it knows before it asks what the store's has become."""
 _STEPS = 10
 _HEADS_BYTES = 32 * 1024 * 1024
 
@@ -86,6 +88,8 @@ class Ttl:
     """The time to live of a store's threads; `docs/format.md`, section 7."""
 
     seconds: int
+    since: datetime | None = field(default=None, compare=False)
+    """When the store's ttl was switched on."""
 
     @property
     def grace(self) -> int:
@@ -102,12 +106,21 @@ class Ttl:
         epoch = datetime(1970, 1, 1)  # noqa: DTZ001  # as BSON has it: UTC without a zone
         return epoch + -(-(time - epoch) // step) * step
 
+    @property
+    def unstamped(self) -> datetime | None:
+        """The `active_at` of what has none: savers stored it that had not taken notice of the ttl yet."""
+        return self.since and self.since + ASK_AGAIN
+
     def is_over(self, active_at: datetime | None, time: datetime) -> bool:
-        return active_at is not None and active_at + timedelta(seconds=self.seconds) <= time
+        return self._has_passed(active_at, self.seconds, time)
 
     def is_going(self, active_at: datetime | None, time: datetime) -> bool:
         """Whether grace has passed too, and the server may soon take the thread apart."""
-        return active_at is not None and active_at + timedelta(seconds=self.seconds + self.grace) <= time
+        return self._has_passed(active_at, self.seconds + self.grace, time)
+
+    def _has_passed(self, active_at: datetime | None, seconds: int, time: datetime) -> bool:
+        active_at = self.unstamped if active_at is None else active_at
+        return active_at is not None and active_at + timedelta(seconds=seconds) <= time
 
 
 @dataclass

@@ -115,13 +115,14 @@ def threads_of_runs(collection: RunsCollection, tenant: str, run_ids: Sequence[s
 
 
 def next_threads(
-    collection: CollectionName, tenant: str, behind: str, limit: int, more: Document | None = None
+    collection: CollectionName, tenant: str, behind: str | None, limit: int, more: Document | None = None
 ) -> Call:
     """The threads of the next `limit` documents in the order of thread ids; at least one, where there is one."""
+    wanted = {"$gte": ""} if behind is None else {"$gt": behind}
     return aggregate(
         collection,
         [
-            {"$match": {"tenant": tenant, "thread_id": {"$gt": behind}, **(more or {})}},
+            {"$match": {"tenant": tenant, "thread_id": wanted, **(more or {})}},
             {"$sort": {"tenant": 1, "thread_id": 1}},
             {"$limit": limit},
             {"$group": {"_id": "$thread_id", "count": {"$sum": 1}}},

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.builders import chain, checkpoint, config, metadata
+from support.builders import chain, checkpoint, checkpoint_id, config, metadata
 from support.env import Env, scenario
 from support.interleave import Stepper, runner_for
 from support.kinds import MONGOMOCK, PYMONGO
+from support.maintained import AGO, make_old
 from support.stores import Store
 
 from docstore_saver import Progress
@@ -55,6 +56,26 @@ async def test_threads_in_both_orders(env: Env) -> None:
     assert [info.newest for info in by_activity] == sorted((info.newest for info in by_activity), reverse=True)
     assert await threads(store, order_by="activity", limit=2) == by_activity[:2]
     assert await threads(store, limit=0) == []
+
+
+@pytest.mark.usefixtures("small_pages")
+@scenario
+async def test_the_empty_thread_id(env: Env) -> None:
+    """It is a thread id as any other to LangGraph, and the first in the order."""
+    store = env.open()
+    for name in ("", "a"):
+        await chain(store, 6, name)
+    for order in ("thread_id", "activity"):
+        assert sorted(info.thread_id for info in await threads(store, order_by=order)) == ["", "a"]
+    assert (await store.call("stats")).threads == 2
+    await store.put_writes(config("", id=checkpoint_id(9)), [("x", 1)], "of a checkpoint that never came")
+    make_old(env, "")
+    assert [found.thread_id for found in (await store.call("check")).findings] == [""]
+    for name in ("", "a"):
+        env.raw["docstore_checkpoints"].update_one(
+            {"thread_id": name, "checkpoint_id": checkpoint_id(0)}, {"$set": {"hidden_at": now() - AGO}}
+        )
+    assert (await store.call("sweep")).checkpoints == 2
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable[[DocStoreSaver], Plan[Any]]] = {
     "delete_thread": lambda saver: retention.delete_thread(saver._scope(), "", "t"),
     "copy_thread": lambda saver: copying.copy_thread(saver._scope(), "", "t", "copy", overwrite=False),
     "overwrite": lambda saver: copying.copy_thread(saver._scope(), "", "t", "copy", overwrite=True),
-    "expire": lambda saver: expiry.expire_thread("", "t", now() + HOUR),
+    "expire": lambda saver: expiry.expire_thread("", "t", {"active_at": {"$lte": now() + HOUR}}),
 }
 VOLATILE = ("touched_at", "created_at", "hidden_at", "put_id", "value_id")
 

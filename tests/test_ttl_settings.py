@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.commands import Commands
 from support.env import Env, scenario
 from support.kinds import MOTOR, PYMONGO
 
+from docstore_saver.documents import now
 from docstore_saver.state import Ttl
 
 pytestmark = pytest.mark.kinds(PYMONGO, MOTOR)
@@ -52,7 +54,9 @@ async def test_a_store_without_a_ttl(env: Env) -> None:
 async def test_a_store_with_a_ttl(env: Env) -> None:
     await some_thread(env, ttl=1000)
     assert indexes(env) == [2100, 2100, 2100]
-    assert settings(env) == {"_id": "settings", "format": 1, "ttl": 1000}
+    found = settings(env)
+    assert now() - timedelta(minutes=1) < found.pop("ttl_since") <= now()
+    assert found == {"_id": "settings", "format": 1, "ttl": 1000}
     assert len(stamps(env)) == 1
     assert None not in stamps(env)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import INTERRUPT
@@ -46,21 +47,21 @@ def set_ttl(scope: Scope, new: Ttl | None) -> Plan[None]:
         for collection in COLLECTIONS:
             yield from _create(collection, _indexes(scope, collection))
         return
-    # mongomock gives its errors no code.
-    not_found = INDEX_NOT_FOUND_CODES if scope.dialect.persistent else frozenset({None})
     for collection in COLLECTIONS:
-        yield from _ignoring(not_found, calls.drop_index(collection, TTL_INDEX))
-    yield queries.ttl_settings(None)
+        yield from _if_it_exists(scope, calls.drop_index(collection, TTL_INDEX))
+    yield queries.ttl_settings(None, None)
     scope.state.ttl = None
     for collection in COLLECTIONS:
         yield calls.update_many(collection, {"active_at": {"$gt": queries.BEGINNING}}, {"$set": {"active_at": None}})
 
 
-def _ignoring(codes: frozenset[int | None] | frozenset[int], call: Call) -> Plan[None]:
+def _if_it_exists(scope: Scope, call: Call) -> Plan[None]:
+    """Change or drop an index; a store that takes no TTL index has none."""
     try:
         yield call
     except StorageError as error:
-        if error.code not in codes:
+        # mongomock gives its errors no code.
+        if scope.dialect.persistent and error.code not in INDEX_NOT_FOUND_CODES:
             raise
 
 
@@ -91,14 +92,19 @@ def _settle_ttl(scope: Scope, old: Ttl | None) -> Plan[None]:
         yield from _stamp_all(new)
     else:
         yield from _change(scope, old, new)
-    yield queries.ttl_settings(new.seconds)
+    scope.state.ttl = replace(new, since=old.since if old else now())
+    yield queries.ttl_settings(new.seconds, scope.state.ttl.since)
 
 
 def _stamp_all(new: Ttl) -> Plan[None]:
-    """Give older documents a stamp before the index exists, so that a thread expires as a whole."""
+    """Give all documents one stamp before the index exists, so that a thread expires as a whole.
+
+    Those too that have one: of a ttl that was switched off, from a process that had not taken notice of that yet.
+    """
+    stamp = new.stamp(now())
     for collection in reversed(COLLECTIONS):
-        unstamped = {"active_at": None, "_id": {"$ne": queries.SETTINGS_ID}}
-        yield calls.update_many(collection, unstamped, {"$set": {"active_at": new.stamp(now())}})
+        others = {"active_at": {"$ne": stamp}, "_id": {"$ne": queries.SETTINGS_ID}}
+        yield calls.update_many(collection, others, {"$set": {"active_at": stamp}})
 
 
 def _change(scope: Scope, old: Ttl, new: Ttl) -> Plan[None]:
@@ -107,7 +113,7 @@ def _change(scope: Scope, old: Ttl, new: Ttl) -> Plan[None]:
         change = calls.modify_index(collection, TTL_INDEX, expire_after_seconds=new.expire_after_seconds)
         if not scope.dialect.modify_index:
             change = calls.drop_index(collection, TTL_INDEX)
-        yield from _ignoring(INDEX_NOT_FOUND_CODES, change)
+        yield from _if_it_exists(scope, change)
 
 
 def _create(collection: CollectionName, models: Sequence[Document]) -> Plan[None]:

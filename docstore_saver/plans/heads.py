@@ -37,7 +37,7 @@ def head_of(scope: Scope, parent: Place) -> Plan[Head]:
         return known
     rows = yield queries.head(parent)
     if rows:
-        yield from ttl.notice(scope, rows[0])
+        yield from ttl.notice(scope, rows)
     if not rows or _is_expired(scope, rows[0]):
         if known is not None:
             raise ThreadExpiredError

@@ -19,7 +19,7 @@ _ROWS = 200
 _REMEMBERED = 10_000
 
 
-def page_by_id(scope: Scope, tenant: str, behind: str) -> Plan[tuple[list[ThreadInfo], str | None]]:
+def page_by_id(scope: Scope, tenant: str, behind: str | None) -> Plan[tuple[list[ThreadInfo], str | None]]:
     """The threads behind this id, in order, and where to go on; those without a visible checkpoint too."""
     groups = yield thread_queries.next_threads("checkpoints", tenant, behind, SCAN)
     ids = sorted(group["_id"] for group in groups)
@@ -37,7 +37,8 @@ class ThreadListing:
     def __init__(self, scope: Scope, tenant: str, *, by_activity: bool, limit: int | None) -> None:
         self._scope, self._tenant, self._by_activity, self._left = scope, tenant, by_activity, limit
         self._ready: deque[ThreadInfo] = deque()
-        self._behind: str | None = ""
+        self._behind: str | None = None
+        self._more = True
         self._upper: str | None = None
         self._passed: list[str] = []
         self._listed: LruCache[str, bool] = LruCache(_REMEMBERED)
@@ -45,7 +46,7 @@ class ThreadListing:
     def next(self) -> Plan[ThreadInfo | None]:
         if self._left == 0:
             return None
-        while not self._ready and self._behind is not None:
+        while not self._ready and self._more:
             yield from self._by_newest() if self._by_activity else self._by_id()
         if not self._ready:
             return None
@@ -53,7 +54,8 @@ class ThreadListing:
         return self._ready.popleft()
 
     def _by_id(self) -> Plan[None]:
-        infos, self._behind = yield from page_by_id(self._scope, self._tenant, self._behind or "")
+        infos, self._behind = yield from page_by_id(self._scope, self._tenant, self._behind)
+        self._more = self._behind is not None
         self._ready.extend(info for info in infos if info.checkpoints)
 
     def _by_newest(self) -> Plan[None]:
@@ -62,7 +64,7 @@ class ThreadListing:
             query |= {"checkpoint_id": {"$lte": self._upper}, "_id": {"$nin": self._passed}}
         rows = yield thread_queries.newest(query, _ROWS)
         if len(rows) < _ROWS:
-            self._behind = None
+            self._more = False
         if not rows:
             return
         last = rows[-1]["checkpoint_id"]
@@ -116,7 +118,7 @@ def _is_over(scope: Scope, seen: Document | None) -> bool:
     return limit is not None and seen is not None and limit.is_over(seen["active_at"], now())
 
 
-def every_thread(tenant: str, behind: str) -> Plan[tuple[list[str], str | None]]:
+def every_thread(tenant: str, behind: str | None) -> Plan[tuple[list[str], str | None]]:
     """The next thread ids with documents in any collection: a deletion that was cut short leaves some without heads."""
     answers = yield Group(
         [thread_queries.next_threads(collection, tenant, behind, SCAN) for collection in calls.COLLECTIONS]

@@ -45,7 +45,7 @@ def get_tuple(scope: Scope, place: Place, config: MakeConfig) -> Plan[Checkpoint
         unlanded.append(document["landing"])
     if document is None:
         return None
-    yield from ttl.notice(scope, document)
+    yield from ttl.notice(scope, [document])
     if ttl.is_over(scope, document):
         return None
     decoded = yield from values.load(scope, place.tenant, row_values(document), partial(decode, scope))
@@ -156,6 +156,7 @@ class Listing:
         self._passed = self._passed + tied if last == self._upper else tied
         self._upper = last
         unlanded = yield from landing.unfinished(self._query.tenant, rows)
+        yield from ttl.notice(self._scope, rows)
         rows = [row for row in rows if landing.of(row) not in unlanded and not ttl.is_over(self._scope, row)]
         if rows:
             yield from self._attach_writes(rows)

@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from docstore_saver import calls, queries
 from docstore_saver.calls import COLLECTIONS, Document, Plan
 from docstore_saver.documents import Place, now, require_format
-from docstore_saver.state import Scope, Ttl
-
-ASK_AGAIN_SECONDS = 600.0
-"""A process that only puts meets no document that would tell it of a ttl, so it asks now and then."""
+from docstore_saver.state import ASK_AGAIN, Scope, Ttl
 
 
 def adopt(scope: Scope) -> Plan[Ttl | None]:
     """Read the store's ttl; a saver without one of its own takes it over."""
-    rows = yield queries.settings()
-    for row in rows:
-        require_format(row)
-    seconds = rows[0]["ttl"] if rows else None
-    stored = Ttl(seconds) if seconds is not None else None
-    scope.state.ttl = scope.state.ttl or stored
-    scope.state.ttl_read = time.monotonic()
+    stored = None
+    for row in (yield from _settings(scope)):
+        stored = _of(row)
+    if scope.state.ttl in (None, stored):
+        scope.state.ttl = stored
     return stored
 
 
 def refresh(scope: Scope) -> Plan[None]:
     """Follow what the store's ttl has become, whatever this saver was told when it was made."""
-    rows = yield queries.settings()
+    for row in (yield from _settings(scope)):
+        scope.state.ttl = _of(row)
+
+
+def _settings(scope: Scope) -> Plan[list[Document]]:
+    rows: list[Document] = yield queries.settings()
     scope.state.ttl_read = time.monotonic()
     for row in rows:
         require_format(row)
-        scope.state.ttl = Ttl(row["ttl"]) if row["ttl"] is not None else None
+    return rows
 
 
-def notice(scope: Scope, document: Document) -> Plan[None]:
-    """Another saver may have switched the ttl on since this one asked."""
-    if document["active_at"] is not None and scope.state.ttl is None:
-        yield from adopt(scope)
+def _of(settings: Document) -> Ttl | None:
+    if settings["ttl"] is None:
+        return None
+    return Ttl(settings["ttl"], settings["ttl_since"])
+
+
+def notice(scope: Scope, documents: Iterable[Document]) -> Plan[None]:
+    """What was read may tell of a ttl that another saver switched on; and one that is known may have been changed."""
+    if scope.state.ttl is None:
+        if any(document["active_at"] is not None for document in documents):
+            yield from adopt(scope)
+    elif _may_have_changed(scope):
+        yield from refresh(scope)
+
+
+def _may_have_changed(scope: Scope) -> bool:
+    return time.monotonic() - scope.state.ttl_read > ASK_AGAIN.total_seconds()
 
 
 def stamp(scope: Scope) -> datetime | None:
@@ -59,7 +73,7 @@ def keep_alive(scope: Scope, place: Place, *, is_root: bool) -> Plan[datetime | 
     Values first and checkpoints last, so that what a checkpoint needs never expires before it. A document that may
     already be on its way out is left alone: a thread that starts anew must not bring half of its old self back.
     """
-    if time.monotonic() - scope.state.ttl_read > ASK_AGAIN_SECONDS:
+    if _may_have_changed(scope):
         yield from refresh(scope)
     ttl = scope.state.ttl
     if ttl is None:

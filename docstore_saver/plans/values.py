@@ -137,7 +137,7 @@ def load_beside(
         else:
             documents = yield fetch
         if documents:
-            yield from ttl.notice(scope, documents[0])
+            yield from ttl.notice(scope, documents[:1])
         while documents:
             document = documents.pop()
             pending.setdefault((document["thread_id"], document["value_id"]), {})[document["n"]] = document

@@ -29,8 +29,9 @@ def documents(env: Env, **query: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def stored(env: Env, **query: Any) -> list[dict[str, Any]]:
-    """All of them in one list."""
-    return [document for some in documents(env, **query).values() for document in some]
+    """All of them in one list, in the order of their ids."""
+    rows = [document for some in documents(env, **query).values() for document in some]
+    return sorted(rows, key=lambda document: document["_id"])
 
 
 def counts(env: Env, **query: Any) -> dict[str, int]:
