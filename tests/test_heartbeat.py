@@ -40,11 +40,11 @@ def messages(count: int) -> list[Any]:
     ]
 
 
-def large_state() -> dict[str, Any]:
-    """10 MB in values of up to 1 MB: text, bytes, and nested lists of messages."""
-    state: dict[str, Any] = {f"text{n}": "ä" * 500_000 for n in range(3)}
-    state |= {f"bytes{n}": bytes(1_000_000) for n in range(4)}
-    return state | {f"messages{n}": messages(4000) for n in range(3)}
+def large_state(times: int = 1) -> dict[str, Any]:
+    """10 MB in values of up to 1 MB, so many times: text, bytes, and nested lists of messages."""
+    state: dict[str, Any] = {f"text{n}": "ä" * 500_000 for n in range(3 * times)}
+    state |= {f"bytes{n}": bytes(1_000_000) for n in range(4 * times)}
+    return state | {f"messages{n}": messages(4000) for n in range(3 * times)}
 
 
 Gap = tuple[float, float]
@@ -91,9 +91,9 @@ async def best_gap(
     return best
 
 
-async def operations(store: Store) -> dict[str, Callable[[int], Awaitable[Any]]]:
+async def operations(store: Store, times: int = 1) -> dict[str, Callable[[int], Awaitable[Any]]]:
     """What is done with a large state, ready to be measured, by name."""
-    state = large_state()
+    state = large_state(times)
     versions = dict.fromkeys(state, 1)
     stored = await store.put(config("whole"), checkpoint(1, state, versions), metadata())
     await store.put_writes(stored, list(state.items()), "task")
@@ -153,13 +153,13 @@ async def test_many_small_values_do_not_hold_the_loop(env: Env) -> None:
 @pytest.mark.kinds(ASYNC_PYMONGO)
 @scenario
 async def test_the_measure_sees_a_held_loop(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same on a runner that computes on the loop: these tests would fail."""
+    """On a runner that computes on the loop: these tests would fail. A fast machine stores 10 MB in 45 ms."""
 
     async def inline(_: AsyncRunner, step: Any) -> Any:
         return step.function()
 
     store = env.open()
-    make = await operations(store)
+    make = await operations(store, times=4)
     monkeypatch.setattr(AsyncRunner, "_compute", inline)
     for name in ("put", "get", "list"):
         assert await best_gap(make[name], 2) > MOST_SECONDS, name

@@ -62,7 +62,7 @@ OTHER: dict[str, Other] = {
     "delete_for_runs without grace": delete_for_runs(NONE),
     "delete_thread": lambda scene: retention.delete_thread(scene.new_saver()._scope(), "", "t"),
     "copy": lambda scene: copying.copy_thread(scene.new_saver()._scope(), "", "t", "copy", overwrite=False),
-    "expire": lambda scene: expiry.expire_thread("", "t", now() - HOUR),
+    "expire": lambda scene: expiry.expire_thread("", "t", {"active_at": {"$lte": now() - HOUR}}),
 }
 
 
