@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END, START, StateGraph
 from support.builders import checkpoint, checkpoint_id, config, ids, metadata, whole_thread
 from support.env import Env, scenario
@@ -159,3 +160,56 @@ async def test_a_run_that_is_taken_back_can_be_done_again(env: Env) -> None:
     assert [write[2] for write in (await store.get(config())).pending_writes] == ["right", "right"]
     await store.call("sweep", grace=0)
     assert [write[2] for write in (await store.get(config())).pending_writes] == ["right", "right"]
+
+
+def of_run(run: str, *channels: str) -> Any:
+    """Metadata as LangGraph makes it: the counters say which channels are delta channels."""
+    return metadata(1, run_id=run, counters_since_delta_snapshot=dict.fromkeys(channels, (1, 1)))
+
+
+@scenario
+async def test_a_removed_branch_does_not_take_what_another_is_rebuilt_from(env: Env) -> None:
+    """One run's writes are read through two children; one of them and the writers' run are deleted."""
+    store = env.open()
+
+    async def put(n: int, run: str, parent: Any, versions: dict[str, int], values: Any = None, new: Any = None) -> Any:
+        item = checkpoint(n, values or {}, versions)
+        return await store.put(parent, item, of_run(run, "log", "notes"), versions if new is None else new)
+
+    both = {"log": 2, "notes": 2}
+    p = await put(0, "A", config("t"), {"log": 1, "notes": 1})
+    await store.put_writes({**p, "metadata": {"run_id": "B"}}, [("log", "x"), ("notes", "y")], "task")
+    w = await put(1, "A", p, both)
+    g = await put(2, "G", p, {"log": 3, "notes": 2}, {"log": _DeltaSnapshot(["x"])})
+    g2 = await put(3, "A", g, {"log": 3, "notes": 2}, new={})
+    wanted = {"log": ["x"], "notes": ["y"]}
+
+    async def rebuilt(at: Any) -> dict[str, Any]:
+        found = await store.history(at, ["log", "notes"])
+        return {name: [write[2] for write in item["writes"]] for name, item in found.items()}
+
+    assert await rebuilt(w) == wanted
+    assert (await rebuilt(g2))["notes"] == ["y"]
+    await store.call("delete_for_runs", ["G", "B"], grace=0)
+    assert await rebuilt(w) == wanted
+    assert (await rebuilt(g2))["notes"] == ["y"]
+    assert (await store.history(g2, ["log"]))["log"]["seed"].value == ["x"]
+    assert {c["configurable"]["checkpoint_id"] for c in (p, w, g2)} == {*ids(await store.list(whole_thread()))}
+    assert (await store.call("check", grace=0)).is_ok
+
+
+@scenario
+async def test_writes_of_a_deleted_run_stay_away_from_later_children(env: Env) -> None:
+    """They remain only for the child that was made with them; a child that comes later never saw them."""
+    store = env.open()
+    p = await store.put(config("t"), checkpoint(0, {}, {"log": 1}), of_run("A", "log"), {"log": 1})
+    await store.put_writes({**p, "metadata": {"run_id": "B"}}, [("log", "gone")], "task-1")
+    old = await store.put(p, checkpoint(1, {}, {"log": 2}), of_run("A", "log"), {"log": 2})
+    await store.call("delete_for_runs", ["B"])
+    await store.put_writes({**p, "metadata": {"run_id": "C"}}, [("log", "new")], "task-2")
+    late = await store.put(p, checkpoint(2, {}, {"log": 3}), of_run("C", "log"), {"log": 3})
+    for _ in range(2):
+        # Of the older child nobody can say that it did not see the newer write.
+        assert "gone" in [write[2] for write in (await store.history(old, ["log"]))["log"]["writes"]]
+        assert [write[2] for write in (await store.history(late, ["log"]))["log"]["writes"]] == ["new"]
+        await store.call("sweep", ["t"], grace=0)
